@@ -140,7 +140,7 @@ def test_a_kill_before_the_commit_leaves_files_that_expiry_removes(
     expected = Counter(f"credit-{number}" for number in range(20))
     assert lake_rows(spark, settings, events.CREDIT) == expected
     table = LakeCatalog(settings.lake_settings).table("credit")
-    expire(table, ExpiryRule(older_than_s=0, keep=1, grace_s=0), dry_run=False)
+    expire(table, ExpiryRule(older_than_s=0, keep=1, grace_s=0), settings.lake, dry_run=False)
     assert not left & set(settings.lake.rglob("data/**/*.parquet"))
     assert lake_rows(spark, settings, events.CREDIT) == expected
 

@@ -1,13 +1,14 @@
 """The options that several commands have, each declared once: its names, its help, its bounds.
 
 Options that always come together are the fields of a class (:class:`Connection`); a command has one parameter
-for all of them, and ``grouped`` shows typer its fields. A command module declares what it alone has.
+for all of them, and ``grouped`` shows typer its fields. Such a class may hold others. A command module
+declares what it alone has.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ParamSpec, TypeVar, get_type_hints
@@ -112,14 +113,14 @@ def grouped(command: Callable[P, R]) -> Callable[..., R]:
     shown: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         kind = hints[name]
-        if isinstance(kind, type) and is_dataclass(kind):
+        if _is_group(kind):
             groups[name] = kind
-            shown += _fields(kind)
+            shown += _options(kind)
         else:
             shown.append(parameter.replace(annotation=kind))
 
     def run(**values: Any) -> R:
-        given = {name: kind(**_taken(values, kind)) for name, kind in groups.items()}
+        given = {name: _made(kind, values) for name, kind in groups.items()}
         return command(**values, **given)  # type: ignore[call-arg]
 
     # Not `functools.wraps`: typer would follow its __wrapped__ to the signature that it shall not see.
@@ -133,19 +134,34 @@ def grouped(command: Callable[P, R]) -> Callable[..., R]:
     return run
 
 
-def _fields(kind: type[Any]) -> list[inspect.Parameter]:
+def _options(kind: type[Any]) -> list[inspect.Parameter]:
+    """The options of a class, and those of the classes of options in it."""
     hints = get_type_hints(kind, include_extras=True)
-    return [
-        inspect.Parameter(
-            each.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if each.default is MISSING else each.default,
-            annotation=hints[each.name],
-        )
-        for each in fields(kind)
-    ]
+    found: list[inspect.Parameter] = []
+    for each in fields(kind):
+        hint = hints[each.name]
+        if _is_group(hint):
+            found += _options(hint)
+        else:
+            default = inspect.Parameter.empty if each.default is MISSING else each.default
+            found.append(
+                inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+            )
+    return found
 
 
-def _taken(values: dict[str, Any], kind: type[Any]) -> Mapping[str, Any]:
-    """The values of a group's fields, which are not the command's any more."""
-    return {each.name: values.pop(each.name) for each in fields(kind)}
+def _made(kind: type[Any], values: dict[str, Any]) -> Any:
+    """A class of options out of their values, which are not the command's any more."""
+    hints = get_type_hints(kind, include_extras=True)
+    given = {}
+    for each in fields(kind):
+        hint = hints[each.name]
+        if _is_group(hint):
+            given[each.name] = _made(hint, values)
+        else:
+            given[each.name] = values.pop(each.name)
+    return kind(**given)
+
+
+def _is_group(kind: Any) -> bool:
+    return isinstance(kind, type) and is_dataclass(kind)

@@ -62,7 +62,9 @@ class PipelineSettings:
     lake_catalog: str | None = None
     """The URI of a REST catalog; None: that of the lake that is there, one of its own for a new one."""
     lake_properties: Mapping[str, str] = field(default_factory=dict)
-    """For the REST catalog, in PyIceberg's names."""
+    """For the REST catalog and the object store, in PyIceberg's names."""
+    lake_warehouse: str | None = None
+    """The URI in an object store under which a new lake's tables are; None: in its directory."""
     client_options: Mapping[str, str] = field(default_factory=dict)
     """Further ``kafka.*`` options for sources and sinks, without the prefix."""
     min_partitions: int | None = None
@@ -89,7 +91,9 @@ class PipelineSettings:
     @property
     def lake_settings(self) -> LakeSettings:
         """Which lake, and in what form."""
-        return LakeSettings(self.lake, self.lake_form, self.lake_catalog, self.lake_properties)
+        return LakeSettings(
+            self.lake, self.lake_form, self.lake_catalog, self.lake_properties, self.lake_warehouse
+        )
 
     @property
     def tables(self) -> Path:
@@ -112,6 +116,8 @@ class BackfillReport:
     read: int
     written: Mapping[str, int]
     dead_letters: int
+    dropped: int = 0
+    """Searches that were given up since they became too large."""
 
 
 def _no_wishes(settings: PipelineSettings) -> None:

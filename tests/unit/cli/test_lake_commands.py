@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.unit.pipelines.lake.object_store import BUCKET, object_store
 from tests.unit.pipelines.lake.rig import (
     COLUMNS,
     DAY,
@@ -25,6 +26,8 @@ from tests.unit.pipelines.lake.rig import (
 from tidelog.cli import commands
 from tidelog.cli.lake.command import size_text
 from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
+from tidelog.pipelines.lake.catalog import LakeCatalog
+from tidelog.pipelines.lake.form import LakeSettings
 
 
 @pytest.fixture
@@ -103,6 +106,7 @@ def test_compaction_and_expiry_say_what_they_would_do_and_do_it(
         (("expire", "--older-than", "7"), "--older-than '7' is no age: write 7d, 12h, 30min or 0s"),
         (("files", "--day", "today"), "--day 'today' is no day: write 2026-11-01"),
         (("status", "--lake-catalog", "http://127.0.0.1:1"), "has its catalog in its own directory"),
+        (("status", "--lake-warehouse", "s3://b/p"), "has its tables not in an object store of its own"),
         (("status", "--lake-property", "x"), "--lake-property 'x' is not of the form NAME=VALUE"),
         (("convert",), "has Iceberg tables already: nothing to convert"),
     ],
@@ -153,3 +157,26 @@ def test_sizes_are_written_short() -> None:
         "12.5 MB",
         "5120.0 GB",
     ]
+
+
+def test_a_lake_in_an_object_store_is_kept_up_by_its_commands(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with object_store() as store:
+        settings = LakeSettings(
+            tmp_path / "lake", properties=store.properties, warehouse=f"s3://{BUCKET}/events"
+        )
+        table = LakeCatalog(settings).ensure(TABLE, COLUMNS)
+        for version in range(3):
+            collect(table, version, version)
+        place = (*store.options, "-d", str(tmp_path))
+        [status] = told(capsys, "status", *place)
+        assert (status["rows"], status["files"]) == (3, 3)
+        [compacted] = told(capsys, "compact", *place)
+        assert (compacted["files_before"], compacted["files_after"]) == (3, 1)
+        everything = ("expire", "--older-than", "0s", "--keep", "1", *place, "--files-older-than")
+        told(capsys, *everything, "1d")
+        assert len(store.objects()) == 4
+        told(capsys, *everything, "0s")
+        [file] = told(capsys, "files", TABLE, *place)
+        assert {file["path"]} == store.objects()

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from tidelog.cli import commands
+from tidelog.cli.pipeline import backfill
 from tidelog.cli.pipeline import run as running
 from tidelog.cli.pipeline.backfill import parse_range
+from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.status import age_text
 from tidelog.errors import TidelogError
 from tidelog.pipelines import registry
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.pipeline import BackfillReport, PipelineSettings
 
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -166,12 +170,27 @@ def test_the_file_for_spark_submit_tells_where_it_is() -> None:
 @pytest.mark.parametrize(
     ("monitors", "sentence"),
     [
-        (running.Monitors("https://127.0.0.1:9405"), "this page has no TLS"),
-        (running.Monitors("nowhere"), "--metrics has 'nowhere', which is no address"),
-        (running.Monitors(otlp="collector"), "--otlp is 'collector'"),
-        (running.Monitors(otlp="http://c", otlp_headers="no value"), "--otlp-headers: header 'no value'"),
+        (Monitors("https://127.0.0.1:9405"), "this page has no TLS"),
+        (Monitors("nowhere"), "--metrics has 'nowhere', which is no address"),
+        (Monitors(otlp="collector"), "--otlp is 'collector'"),
+        (Monitors(otlp="http://c", otlp_headers="no value"), "--otlp-headers: header 'no value'"),
     ],
 )
-def test_monitors_that_cannot_be_served_are_refused(monitors: running.Monitors, sentence: str) -> None:
+def test_monitors_that_cannot_be_served_are_refused(monitors: Monitors, sentence: str) -> None:
     with pytest.raises(TidelogError, match=sentence):
         monitors.export([])
+
+
+def test_searches_that_a_backfill_has_given_up_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    whole = BackfillReport(9, {"topic alerts": 2}, 1)
+    reports = {"account-switch": whole, "invite-fraud": replace(whole, dropped=3)}
+    backfill.show(reports, json=False)
+    told = capsys.readouterr()
+    assert told.out.splitlines()[1:] == [
+        f"{name}\t9\ttopic alerts\t2\t1" for name in ("account-switch", "invite-fraud")
+    ]
+    assert told.err == "invite-fraud: 3 searches given up, too large to be judged\n"
+    backfill.show(reports, json=True)
+    found = json.loads(capsys.readouterr().out)
+    assert [each["dropped"] for each in found] == [0, 3]
+    assert (found[1]["read"], found[1]["written"], found[1]["dead_letters"]) == (9, {"topic alerts": 2}, 1)

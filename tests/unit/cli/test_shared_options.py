@@ -18,25 +18,38 @@ class Size:
     width: Annotated[int, typer.Option("--width", help="How wide.")] = 3
 
 
+@dataclass(frozen=True)
+class Look:
+    """Options of which some come together with others elsewhere."""
+
+    size: Size
+    color: Annotated[str, typer.Option("--color", help="Which color.")] = "red"
+
+
 app = typer.Typer()
 
 
 @app.command()
 @grouped
 def draw(
-    size: Size,
+    look: Look,
     name: Annotated[str, typer.Argument()] = "box",
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Draw something."""
-    print(name, size.height, size.width, connection.bootstrap, connection.command_config)
+    print(
+        name, look.size.height, look.size.width, look.color, connection.bootstrap, connection.command_config
+    )
 
 
 @pytest.mark.parametrize(
     ("arguments", "printed"),
     [
-        (["--height", "2"], "box 2 3 None None\n"),
-        (["--height", "2", "--width", "5", "tree", "-b", "there:1"], "tree 2 5 there:1 None\n"),
+        (["--height", "2"], "box 2 3 red None None\n"),
+        (
+            ["--height", "2", "--width", "5", "tree", "--color", "blue", "-b", "there:1"],
+            "tree 2 5 blue there:1 None\n",
+        ),
     ],
 )
 def test_options_of_a_class_are_options_of_the_command(arguments: list[str], printed: str) -> None:
@@ -56,5 +69,12 @@ def test_an_option_without_a_default_has_to_be_there() -> None:
 
 def test_the_help_is_that_of_the_command_with_all_options() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
-    for text in ("Draw something.", "--height", "How wide.", "--bootstrap-server", "--command-config"):
+    for text in (
+        "Draw something.",
+        "--height",
+        "How wide.",
+        "--color",
+        "--bootstrap-server",
+        "--command-config",
+    ):
         assert text in shown

@@ -163,7 +163,8 @@ def expire(
     from tidelog.cli.lake import upkeep
     from tidelog.pipelines.lake.expiry import ExpiryRule
 
-    upkeep.expire(tables, ExpiryRule(older_than_s, keep, grace_s), dry_run=dry_run, json=json)
+    rule = ExpiryRule(older_than_s, keep, grace_s)
+    upkeep.expire(tables, rule, directory / "lake", dry_run=dry_run, json=json)
 
 
 @app.command(epilog=examples("tidelog lake convert", "tidelog lake convert --directory /shared/pipelines"))
@@ -187,7 +188,9 @@ def convert(
 def _settings(directory: Path, catalog: CatalogOptions) -> LakeSettings:
     from tidelog.pipelines.lake.form import LakeSettings
 
-    return LakeSettings(directory / "lake", None, catalog.lake_catalog, catalog.properties)
+    return LakeSettings(
+        directory / "lake", None, catalog.lake_catalog, catalog.properties, catalog.lake_warehouse
+    )
 
 
 def _require() -> None:

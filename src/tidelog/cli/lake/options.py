@@ -47,18 +47,28 @@ LakeProperty = Annotated[
     typer.Option(
         "--lake-property",
         metavar="NAME=VALUE",
-        help="A property of the REST catalog in PyIceberg's name; may be repeated.",
+        help="A property of the REST catalog or the object store in PyIceberg's name; may be repeated.",
         show_default=False,
+    ),
+]
+LakeWarehouse = Annotated[
+    str | None,
+    typer.Option(
+        "--lake-warehouse",
+        metavar="URI",
+        help="Where the tables of a new lake are, s3://bucket/path for example.",
+        show_default="in its directory",
     ),
 ]
 
 
 @dataclass(frozen=True)
 class CatalogOptions:
-    """Which catalog a lake has."""
+    """Which catalog a lake has, and where its tables are."""
 
     lake_catalog: LakeCatalogUri = None
     lake_property: LakeProperty = None
+    lake_warehouse: LakeWarehouse = None
 
     @property
     def properties(self) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cli.output import is_terminal, print_json, print_table
@@ -70,12 +71,14 @@ def _planned(table: Table, groups: Sequence[compaction.Group]) -> compaction.Com
     )
 
 
-def expire(tables: Sequence[Table], rule: expiry.ExpiryRule, *, dry_run: bool, json: bool) -> None:
+def expire(
+    tables: Sequence[Table], rule: expiry.ExpiryRule, lake: Path, *, dry_run: bool, json: bool
+) -> None:
     """Expire snapshots and files of tables, or show what would go."""
     done: list[expiry.Expired] = []
     for table in tables:
         with _bar(f"expire {table.name()[-1]}", None) as on_file:
-            done.append(expiry.expire(table, rule, dry_run=dry_run, on_file=on_file))
+            done.append(expiry.expire(table, rule, lake, dry_run=dry_run, on_file=on_file))
     if json:
         print_json(done)
         return

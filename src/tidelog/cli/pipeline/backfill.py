@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.failure import Failure, WrongUsage
-from tidelog.cli.output import is_terminal, print_json, print_table
+from tidelog.cli.output import counted, is_terminal, print_json, print_table, remark
 from tidelog.cli.pipeline.session import spark
 from tidelog.errors import TidelogError
 from tidelog.pipelines.pipeline import TimeRange
@@ -49,6 +49,11 @@ def backfill(
     with spark(pipelines, settings, master, spark_options) as session:
         for pipeline in pipelines:
             reports[pipeline.name] = _with_bar(session, settings, pipeline, time_range)
+    show(reports, json=json)
+
+
+def show(reports: Mapping[str, BackfillReport], *, json: bool) -> None:
+    """Print what backfills have done, by pipeline."""
     if json:
         print_json([{"pipeline": name, **_report_json(report)} for name, report in reports.items()])
         return
@@ -59,10 +64,18 @@ def backfill(
     ]
     columns = ("pipeline", "rows read", "output", "rows written", "dead letters")
     print_table(columns, rows, right=("rows read", "rows written", "dead letters"))
+    for name, report in reports.items():
+        if report.dropped:
+            remark(f"{name}: {counted(report.dropped, 'search')} given up, too large to be judged")
 
 
 def _report_json(report: BackfillReport) -> dict[str, object]:
-    return {"read": report.read, "written": dict(report.written), "dead_letters": report.dead_letters}
+    return {
+        "read": report.read,
+        "written": dict(report.written),
+        "dead_letters": report.dead_letters,
+        "dropped": report.dropped,
+    }
 
 
 class _Work(threading.Thread):

@@ -9,28 +9,34 @@ import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidelog.cli.connect import client_options, parse_assignments, reached_options
+from tidelog.cli.connect import client_options, reached_options
 from tidelog.cli.failure import Failure, WrongUsage
-from tidelog.cli.lake.options import (
-    DEFAULT_CATALOG,
-    DEFAULT_DIRECTORY,
-    CatalogOptions,
-    Directory,
-    LakeForm,
-    lake_form,
-)
+from tidelog.cli.lake.options import DEFAULT_DIRECTORY, Directory
 from tidelog.cli.output import examples, print_json, print_table
+from tidelog.cli.pipeline.monitors import DEFAULT_MONITORS, Monitors
+from tidelog.cli.pipeline.options import (
+    DEFAULT_WORK,
+    AllowCutLog,
+    ClearPhones,
+    From,
+    MaxOffsets,
+    Names,
+    Once,
+    StartingOffsets,
+    To,
+    Trigger,
+    Work,
+)
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import PhoneSettings, Pipeline, PipelineSettings
+    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
 
 app = typer.Typer()
 
@@ -40,199 +46,6 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """Of a path one of the slashes is gone."""
 _EXTRA = ("pyspark", "pyarrow", "phonenumbers")
 _INSTALL = 'pipelines run on Spark, which is not installed: pip install "tidelog[spark]"'
-
-Names = Annotated[
-    list[str],
-    typer.Argument(metavar="NAME…", help="Pipelines, or `all`.", show_default=False),
-]
-Master = Annotated[
-    str,
-    typer.Option("--master", "-m", metavar="URL", help="Where Spark runs: local[*] or spark://HOST:PORT."),
-]
-Format = Annotated[
-    str,
-    typer.Option(
-        "--format", metavar="NAME", help="Spark's data source: tidelog, or kafka for the JVM connector."
-    ),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
-]
-Trigger = Annotated[
-    str, typer.Option("--trigger", "-t", metavar="TIME", help="Time between micro-batches, as `2 seconds`.")
-]
-Once = Annotated[bool, typer.Option("--once", help="Work off what is there now, then stop.")]
-StartingOffsets = Annotated[
-    str,
-    typer.Option(
-        "--starting-offsets",
-        metavar="OFFSETS",
-        help="Where the first run begins: earliest, latest or JSON; later runs go on from the checkpoint.",
-    ),
-]
-MaxOffsets = Annotated[
-    int,
-    typer.Option("--max-offsets-per-trigger", metavar="N", min=1, help="Records of one micro-batch at most."),
-]
-MinPartitions = Annotated[
-    int | None,
-    typer.Option(
-        "--min-partitions",
-        metavar="N",
-        min=1,
-        help="Tasks that read a batch at least; about one for each core of this machine if left out.",
-        show_default=False,
-    ),
-]
-StatePartitions = Annotated[
-    int | None,
-    typer.Option(
-        "--state-partitions",
-        metavar="N",
-        min=1,
-        max=1024,
-        help="Parts of a new state (of alerts: a power of two); one that is there keeps its own.",
-        show_default=False,
-    ),
-]
-RulesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--rules",
-        metavar="FILE",
-        help="Rules of the detecting pipelines (TOML); a change is taken at the next micro-batch.",
-        show_default=False,
-    ),
-]
-
-Country = Annotated[
-    str,
-    typer.Option(
-        "--country", metavar="CODE", help="Where numbers without an international prefix are from (ISO 3166)."
-    ),
-]
-Language = Annotated[
-    str,
-    typer.Option(
-        "--language", metavar="CODE", help="Of countries, places and carriers; Chinese is there in any case."
-    ),
-]
-PhoneKeysFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--phone-keys",
-        metavar="FILE",
-        help="Keys of the tokens that stand for phone numbers; made in DIR if left out.",
-        show_default=False,
-    ),
-]
-AllowCutLog = Annotated[
-    bool,
-    typer.Option(
-        "--allow-cut-log",
-        help="Of detecting pipelines: judge by what is there, though older records that count are deleted.",
-    ),
-]
-ClearPhones = Annotated[
-    bool, typer.Option("--clear-phones", help="Write phone numbers themselves instead of tokens.")
-]
-
-
-@dataclass(frozen=True)
-class Phones:
-    """How phone numbers are read and written."""
-
-    country: Country = "CN"
-    language: Language = "en"
-    phone_keys: PhoneKeysFile = None
-    clear_phones: ClearPhones = False
-
-    def settings(self) -> PhoneSettings:
-        """The same for pipelines; raises where something is not known."""
-        from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings
-
-        if self.language not in LANGUAGES:
-            known = ", ".join(LANGUAGES)
-            raise WrongUsage(f"--language {self.language}: there are names in {known}")
-        if importlib.util.find_spec("phonenumbers") is not None:
-            from phonenumbers import SUPPORTED_REGIONS
-
-            if self.country not in SUPPORTED_REGIONS:
-                raise WrongUsage(f"--country {self.country} is no country: write its ISO 3166 code, as CN")
-        return PhoneSettings(self.clear_phones, self.phone_keys, self.country, self.language)
-
-
-DEFAULT_PHONES = Phones()
-
-MetricsAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--metrics",
-        metavar="HOST:PORT",
-        help="Serve /metrics for Prometheus there, with /live and /ready.",
-        show_default=False,
-    ),
-]
-Otlp = Annotated[
-    str | None,
-    typer.Option(
-        "--otlp",
-        metavar="URL",
-        help="Send the same figures to an OpenTelemetry collector every minute.",
-        show_default=False,
-    ),
-]
-OtlpHeaders = Annotated[
-    str | None,
-    typer.Option(
-        "--otlp-headers",
-        metavar="NAME=VALUE,…",
-        envvar="TIDELOG_OTLP_HEADERS",
-        help="Headers for the collector, a password say.",
-        show_default=False,
-    ),
-]
-
-
-@dataclass(frozen=True)
-class TableStore:
-    """Where tables are kept, if not in files."""
-
-    cassandra: Annotated[
-        str | None,
-        typer.Option(
-            "--cassandra",
-            metavar="HOST[:PORT][,…]",
-            help="Keep tables in Cassandra instead of SQLite and the lake alone.",
-            show_default=False,
-        ),
-    ] = None
-    keyspace: Annotated[str, typer.Option("--keyspace", metavar="NAME", help="Cassandra's keyspace.")] = (
-        "tidelog"
-    )
-    cassandra_config: Annotated[
-        Path | None,
-        typer.Option(
-            "--cassandra-config",
-            metavar="FILE",
-            help="A properties file with options for Cassandra (login, TLS, consistency, TTL, …).",
-            show_default=False,
-        ),
-    ] = None
-    cassandra_set: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--cassandra-set",
-            metavar="NAME=VALUE",
-            help="One such option, before those of the file; may be repeated.",
-            show_default=False,
-        ),
-    ] = None
-
-
-DEFAULT_STORE = TableStore()
-"""Stands for the options in the signature of a command."""
 
 _RUN_EXAMPLES = (
     "tidelog pipeline run all",
@@ -282,20 +95,8 @@ def run(
     trigger: Trigger = "2 seconds",
     starting_offsets: StartingOffsets = "earliest",
     max_offsets_per_trigger: MaxOffsets = 100_000,
-    min_partitions: MinPartitions = None,
-    state_partitions: StatePartitions = None,
-    rules: RulesFile = None,
-    directory: Directory = DEFAULT_DIRECTORY,
-    master: Master = "local[*]",
-    format: Format = "tidelog",
-    store: TableStore = DEFAULT_STORE,
-    lake: LakeForm = None,
-    catalog: CatalogOptions = DEFAULT_CATALOG,
-    conf: Conf = None,
-    metrics: MetricsAddress = None,
-    otlp: Otlp = None,
-    otlp_headers: OtlpHeaders = None,
-    phones: Phones = DEFAULT_PHONES,
+    work: Work = DEFAULT_WORK,
+    monitors: Monitors = DEFAULT_MONITORS,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Run pipelines until Ctrl-C, all in one Spark session; a restart goes on exactly where they stopped."""
@@ -306,49 +107,26 @@ def run(
     pipelines = _chosen(names)
     settings = settings_of(
         connection,
-        directory=directory,
         trigger="available-now" if once else trigger,
         starting_offsets=starting_offsets,
         max_offsets_per_trigger=max_offsets_per_trigger,
-        min_partitions=min_partitions,
-        state_partitions=state_partitions,
-        rules=rules,
-        format=format,
-        lake_form=lake_form(lake),
-        lake_catalog=catalog.lake_catalog,
-        lake_properties=catalog.properties,
-        phones=phones.settings(),
-        **_table_store(store),
+        **work.settings(),
     )
     _check(pipelines, settings)
-    spark_options = dict(parse_assignments(conf, "--conf"))
+    spark_options = work.spark_options
     require_spark()
-    run.run(pipelines, settings, master, spark_options, run.Monitors(metrics, otlp, otlp_headers))
+    run.run(pipelines, settings, work.master, spark_options, monitors)
 
 
 @app.command(epilog=examples(*_BACKFILL_EXAMPLES), no_args_is_help=True)
 @grouped
 def backfill(
     names: Names,
-    start: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="First day or moment of event time (UTC), included.")
-    ],
-    end: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="Day or moment where it ends, not included.")
-    ],
+    start: From,
+    end: To,
     json: JsonOutput = False,
-    min_partitions: MinPartitions = None,
-    state_partitions: StatePartitions = None,
-    rules: RulesFile = None,
     allow_cut_log: AllowCutLog = False,
-    directory: Directory = DEFAULT_DIRECTORY,
-    master: Master = "local[*]",
-    format: Format = "tidelog",
-    store: TableStore = DEFAULT_STORE,
-    lake: LakeForm = None,
-    catalog: CatalogOptions = DEFAULT_CATALOG,
-    conf: Conf = None,
-    phones: Phones = DEFAULT_PHONES,
+    work: Work = DEFAULT_WORK,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Work off a range of event time as one batch; doing it twice leaves what doing it once leaves."""
@@ -356,24 +134,11 @@ def backfill(
 
     pipelines = _chosen(names)
     time_range = backfill.parse_range(start, end)
-    settings = settings_of(
-        connection,
-        directory=directory,
-        min_partitions=min_partitions,
-        state_partitions=state_partitions,
-        rules=rules,
-        allow_cut_log=allow_cut_log,
-        format=format,
-        lake_form=lake_form(lake),
-        lake_catalog=catalog.lake_catalog,
-        lake_properties=catalog.properties,
-        phones=phones.settings(),
-        **_table_store(store),
-    )
+    settings = settings_of(connection, allow_cut_log=allow_cut_log, **work.settings())
     _check(pipelines, settings)
-    spark_options = dict(parse_assignments(conf, "--conf"))
+    spark_options = work.spark_options
     require_spark()
-    backfill.backfill(pipelines, settings, time_range, master, spark_options, json=json)
+    backfill.backfill(pipelines, settings, time_range, work.master, spark_options, json=json)
 
 
 @app.command(
@@ -387,12 +152,8 @@ def backfill(
 def dry_run(
     names: Names,
     rules: Annotated[Path, typer.Option("--rules", metavar="FILE", help="The rules that are to be tried.")],
-    start: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="First day or moment of event time (UTC), included.")
-    ],
-    end: Annotated[
-        str, typer.Option("--to", metavar="TIME", help="Day or moment where it ends, not included.")
-    ],
+    start: From,
+    end: To,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -459,40 +220,6 @@ def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
     del options["client.id"]
     client = {name: str(value) for name, value in options.items()}
     return PipelineSettings(bootstrap_servers=servers, client_options=client, **settings)  # type: ignore[arg-type]
-
-
-def _table_store(store: TableStore) -> dict[str, object]:
-    """What the command line and its file say about Cassandra; refused in one sentence what is wrong there."""
-    from tidelog.pipelines.cassandra_options import (
-        PASSWORD_VARIABLE,
-        ContactPoints,
-        cassandra_options,
-        check_keyspace,
-    )
-    from tidelog.properties import read_properties
-
-    if store.cassandra is None:
-        for option, value in (
-            ("--cassandra-config", store.cassandra_config),
-            ("--cassandra-set", store.cassandra_set),
-        ):
-            if value:
-                raise WrongUsage(f"{option} has no effect without --cassandra HOST[:PORT]")
-        return {}
-    given = dict(parse_assignments(store.cassandra_set, "--cassandra-set"))
-    if "password" in given:
-        raise WrongUsage(
-            "--cassandra-set password=… shows the password to everybody on this machine: set password.file, "
-            f"or {PASSWORD_VARIABLE} in the environment, or write it into the file of --cassandra-config"
-        )
-    from_file = {} if store.cassandra_config is None else read_properties(store.cassandra_config)
-    try:
-        ContactPoints.parse(store.cassandra)
-        check_keyspace(store.keyspace)
-        options = cassandra_options({**from_file, **given})
-    except ConfigError as error:
-        raise WrongUsage(str(error)) from error
-    return {"cassandra": store.cassandra, "keyspace": store.keyspace, "cassandra_options": options}
 
 
 def _check(pipelines: Sequence[Pipeline], settings: PipelineSettings) -> None:

@@ -6,28 +6,23 @@ The first Ctrl-C or SIGTERM lets every pipeline finish its micro-batch, a second
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import counted, is_terminal, print_row, remark
+from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.session import spark
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.metrics_export import MetricsExport
     from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
     from tidelog.pipelines.runner import Progress
 
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0
 LAST_LOOK_S = 3.0
-OTLP_INTERVAL_S = 60.0
-OTLP_TIMEOUT_S = 10.0
 COLUMNS = ("pipeline", "batches", "rows in", "rows/s", "batch ms", "lag", "state rows")
 
 
@@ -70,45 +65,6 @@ def run(
     batches = sum(each.batches for each in view.last)
     rows = sum(each.rows_in for each in view.last)
     remark(f"stopped after {counted(rows, 'row')} in {counted(batches, 'batch')}")
-
-
-class Monitors(NamedTuple):
-    """Who wants to see the figures of a run: nobody, or those who ask at an address, or a collector."""
-
-    metrics: str | None = None
-    otlp: str | None = None
-    otlp_headers: str | None = None
-
-    @property
-    def host(self) -> str:
-        """Where the page is."""
-        return (self.metrics or "").removeprefix("http://").rpartition(":")[0] or "0.0.0.0"
-
-    def export(self, pipelines: Sequence[Pipeline]) -> MetricsExport | None:
-        """What shows them; raises ``ConfigError``."""
-        if self.metrics is None and self.otlp is None:
-            return None
-        from tidelog.metrics.http_server import address_of
-        from tidelog.metrics.otlp_export import Target, endpoint_of, headers_of
-        from tidelog.pipelines.metrics_export import MetricsExport
-        from tidelog.version import __version__
-
-        if self.metrics is not None and self.metrics.strip().startswith("https://"):
-            raise WrongUsage(
-                f"--metrics {self.metrics}: this page has no TLS; listen on 127.0.0.1 behind a proxy that has"
-            )
-        target = None
-        if self.otlp is not None:
-            headers = headers_of(self.otlp_headers or "", "--otlp-headers")
-            target = Target(endpoint_of(self.otlp, "--otlp"), headers, OTLP_INTERVAL_S, OTLP_TIMEOUT_S)
-        about = {
-            "service.name": "tidelog-pipeline",
-            "service.version": __version__,
-            "service.instance.id": f"{socket.gethostname()}:{os.getpid()}",
-            "tidelog.pipelines": ",".join(each.name for each in pipelines),
-        }
-        address = None if self.metrics is None else address_of(self.metrics, "--metrics")
-        return MetricsExport(address, target, about)
 
 
 def _tell_restart(pipeline: str, reason: str) -> None:

@@ -4,13 +4,15 @@
     <lake>/<table>/metadata/…       Iceberg's metadata, manifest lists and manifests
     <lake>/<table>/data/…           data files, see ``data_files``
 
-With a REST catalog the tables are where that puts them. Tables are in the namespace ``tidelog``,
-partitioned by the day of ``event_time``. Columns are only ever added: a file of before reads as null there.
-Used on the driver and by ``tidelog lake``; PyIceberg is loaded when a catalog is opened.
+With a REST catalog the tables are where that puts them; with a warehouse they are in an object store, as
+``<warehouse>/<table>-<unique>/…``, and the catalog alone is in the lake's directory. Tables are in the
+namespace ``tidelog``, partitioned by the day of ``event_time``. Columns are only ever added: a file of before
+reads as null there. Used on the driver and by ``tidelog lake``; PyIceberg is loaded when a catalog is opened.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -85,8 +87,12 @@ class LakeCatalog:
             return self._asked(lambda: load_catalog(NAMESPACE, **properties))
         database = str(self._root / CATALOG_FILE)
         uri = URL.create("sqlite", database=database, query={"timeout": str(LOCK_TIMEOUT_S)})
-        properties = {"uri": uri.render_as_string(), "warehouse": str(self._root)}
-        return self._asked(lambda: SqlCatalog(NAMESPACE, **properties))
+        properties = {"uri": uri.render_as_string(), "warehouse": self._warehouse}
+        if not self._note.warehouse:
+            return self._asked(lambda: SqlCatalog(NAMESPACE, **properties))
+        # Also reads PYICEBERG_CATALOG__TIDELOG__S3__…
+        properties = {**settings.properties, **properties, "type": "sql"}
+        return self._asked(lambda: load_catalog(NAMESPACE, **properties))
 
     def _asked(self, ask: Callable[[], T]) -> T:
         """What the catalog answers; one that cannot be asked is told of in a sentence."""
@@ -96,11 +102,21 @@ class LakeCatalog:
         try:
             return ask()
         except (SQLAlchemyError, RESTError, OSError) as failure:
+            if self._note.warehouse and isinstance(failure, OSError):
+                raise LakeError(
+                    f"the lake's tables under {self._note.warehouse} cannot be reached: "
+                    f"{str(failure).splitlines()[0]}; look at --lake-property s3.endpoint and at the keys"
+                ) from failure
             where = str(self._root / CATALOG_FILE) if self._note.catalog == SQLITE else self._note.catalog
             reason = str(getattr(failure, "orig", None) or failure).splitlines()[0]
             raise LakeError(
                 f"the lake's catalog {where} cannot be used: {type(failure).__name__}: {reason}"
             ) from failure
+
+    @property
+    def _warehouse(self) -> str:
+        """Where tables are, but for those of a REST catalog."""
+        return self._note.warehouse or str(self._root)
 
     def names(self) -> list[str]:
         """The tables that are there."""
@@ -157,7 +173,10 @@ class LakeCatalog:
         by_day = PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=DAY)
         self._catalog.create_namespace_if_not_exists(NAMESPACE)
         # A plain path: PyIceberg takes a file URI apart at # and ?, which a path may have.
-        location = str(self._root / name) if self._note.catalog == SQLITE else None
+        location = f"{self._warehouse}/{name}" if self._note.catalog == SQLITE else None
+        if self._note.warehouse:
+            # Another lake may be there, too: to each of them files of the other belong to no snapshot.
+            location = f"{location}-{uuid.uuid4().hex}"
         return self._catalog.create_table(
             (NAMESPACE, name), Schema(*fields), location, PartitionSpec(by_day), properties=_PROPERTIES
         )

@@ -26,7 +26,14 @@ import pyarrow.parquet as pq
 from tidelog.pipelines.lake.batches import BATCH_PROPERTY
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import EVENT_TIME, TaskDataFiles, WrittenFile
-from tidelog.pipelines.lake.form import LakeError, LakeSettings, iceberg_note, lake_note, write_note
+from tidelog.pipelines.lake.form import (
+    LakeError,
+    LakeSettings,
+    check_warehouse,
+    iceberg_note,
+    lake_note,
+    write_note,
+)
 from tidelog.pipelines.lake.replacing import replace_files
 from tidelog.pipelines.lake.snapshots import delete_manifests, live_entries
 
@@ -51,7 +58,9 @@ class Converted:
 
 def convert(settings: LakeSettings, on_file: Callable[[Path], None] = lambda _: None) -> list[Converted]:
     """Convert the lake; ``on_file`` hears of each file that was read."""
-    there = lake_note(replace(settings, form=None, catalog=None))
+    if settings.warehouse is not None:
+        check_warehouse(settings)
+    there = lake_note(replace(settings, form=None, catalog=None, warehouse=None))
     if there is None or there.form != "parquet":
         what = "is not there" if there is None else "has Iceberg tables already"
         raise LakeError(f"the lake {settings.root} {what}: nothing to convert")

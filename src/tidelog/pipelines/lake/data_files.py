@@ -60,8 +60,8 @@ class TableFiles:
     """Where its data files are: a path, or a URI."""
     schema: pa.Schema
     """The columns to be written, each with its field id."""
-    io_properties: Mapping[str, str] = field(default_factory=dict)
-    """For PyIceberg where it is not a path of a file system."""
+    io_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For PyIceberg where it is not a path of a file system; there may be secrets in them."""
 
 
 def local_path(location: str) -> Path | None:

@@ -1,7 +1,9 @@
 """Rows of a task into Parquet files, one for each table and day; rows wait until they fill a row group.
 
 Both forms of the lake write through this; what a day is, where its file is and what becomes of it is theirs.
-Runs in Spark's tasks. Memory holds at most a row group for each table and day.
+Runs in Spark's tasks. Memory holds at most a row group for each table and day. Whoever writes events says how
+many days there are: only files of days that have filled a row group stay open, others are written at the end,
+one after the other.
 """
 
 from __future__ import annotations
@@ -51,9 +53,10 @@ class DayFiles(Generic[Writer]):
 
     def close(self) -> Iterator[tuple[DayOfTable, Writer, int]]:
         """End each file, and tell how many rows it has."""
-        for key in list(self._waiting):
-            self._flush(key)
-        for key, writer in self._writers.items():
+        for key in self._rows:
+            if key in self._waiting:
+                self._flush(key)
+            writer = self._writers.pop(key)
             writer.close()
             yield key, writer, self._rows[key]
 

@@ -4,28 +4,37 @@ Such files are of three kinds: of tasks, batches and commits that came to nothin
 replaced by compaction or a backfill, and metadata of snapshots that are gone. All go by one rule: none of
 the snapshots names it, and it was not touched for a grace time, within which a batch under way may still
 commit what it has written and a reader may still read what it has planned. Files are looked for first and
-snapshots read afterwards, so that what is committed meanwhile is found to be needed. Only on file systems:
-in object stores snapshots expire, and files stay.
+snapshots read afterwards, so that what is committed meanwhile is found to be needed.
+
+A file that is replaced is touched, which an object store has no way to do. So what nobody needs there is
+noted when it is first found, and goes when a later run finds it again and the grace time has passed:
+
+    <lake>/unneeded/<table>.json    {location: when it was first found, in seconds since 1970}
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import local_path
 from tidelog.pipelines.lake.form import LakeError
-from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots, look_again
+from tidelog.pipelines.lake.snapshots import ATTEMPTS, delete, drop_snapshots, look_again
+from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+NOTES = "unneeded"
 _OURS = (".parquet", ".avro", ".json", ".puffin", ".gz")
 
 
@@ -51,10 +60,24 @@ class Expired:
     bytes: int
 
 
+class _Found(NamedTuple):
+    """A file in the table's directories."""
+
+    location: str
+    """A path, or the URI that manifests have."""
+    size_bytes: int
+    touched_s: float
+
+
 def expire(
-    table: Table, rule: ExpiryRule, *, dry_run: bool, on_file: Callable[[Path], None] = lambda _: None
+    table: Table,
+    rule: ExpiryRule,
+    lake: Path,
+    *,
+    dry_run: bool,
+    on_file: Callable[[str], None] = lambda _: None,
 ) -> Expired:
-    """Expire snapshots and remove files; ``on_file`` hears of each file."""
+    """Expire snapshots and remove files; ``lake`` is the lake's directory, ``on_file`` hears of each file."""
     now_s = time.time()
     dropped = _old(table, rule, now_s)
     if not dry_run:
@@ -64,15 +87,68 @@ def expire(
             dropped = _old(table, rule, now_s)
         else:
             raise LakeError(f"table {table.name()[-1]} is changed by others all the time: try again")
-    found = [(path, size) for path, size, touched_s in _files(table) if touched_s <= now_s - rule.grace_s]
+    found = [each for each in _files(table) if each.touched_s <= now_s - rule.grace_s]
     table.refresh()
     needed = _needed(table, {each.snapshot_id for each in dropped} if dry_run else set())
-    unneeded = [(path, size) for path, size in found if path not in needed]
-    for path, _ in unneeded:
+    unneeded = [each for each in found if _name(each.location) not in needed]
+    notes = _Notes(lake / NOTES / f"{table.name()[-1]}.json")
+    going = notes.seen_before(unneeded, now_s, now_s - rule.grace_s)
+    for each in going:
         if not dry_run:
-            path.unlink(missing_ok=True)
-        on_file(path)
-    return Expired(table.name()[-1], len(dropped), len(unneeded), sum(size for _, size in unneeded))
+            _remove(table, each.location)
+        on_file(each.location)
+    if not dry_run:
+        notes.write(gone={each.location for each in going})
+    return Expired(table.name()[-1], len(dropped), len(going), sum(each.size_bytes for each in going))
+
+
+class _Notes:
+    """Since when files in an object store are known to be unneeded."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._before = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
+        except FileNotFoundError:
+            self._before = {}
+        except UNREADABLE as error:
+            raise LakeError(
+                f"{path} cannot be read: {error}; remove it, and the grace time begins anew"
+            ) from error
+        self._now: dict[str, float] = {}
+
+    def seen_before(self, unneeded: Iterable[_Found], now_s: float, until_s: float) -> list[_Found]:
+        """The files that may go: those of a file system, and those that were found by ``until_s``."""
+        going = []
+        for each in unneeded:
+            if local_path(each.location) is not None:
+                going.append(each)
+                continue
+            since_s = self._now[each.location] = self._before.get(each.location, now_s)
+            if since_s <= until_s:
+                going.append(each)
+        return going
+
+    def write(self, gone: Collection[str]) -> None:
+        """Remember what is still there."""
+        kept = {location: since_s for location, since_s in self._now.items() if location not in gone}
+        if kept == self._before:
+            return
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            unfinished = self._path.with_suffix(".unfinished")
+            unfinished.write_bytes(msgspec.json.encode(kept))
+            unfinished.replace(self._path)
+        except OSError as failure:
+            raise LakeError(f"{self._path} cannot be written: {failure}") from failure
+
+
+def _remove(table: Table, location: str) -> None:
+    path = local_path(location)
+    if path is None:
+        delete(table, [location])
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _old(table: Table, rule: ExpiryRule, now_s: float) -> list[Snapshot]:
@@ -86,21 +162,37 @@ def _old(table: Table, rule: ExpiryRule, now_s: float) -> list[Snapshot]:
     ]
 
 
-def _files(table: Table) -> Iterator[tuple[Path, int, float]]:
-    """The files in the table's directories: path, size, when they were touched."""
+def _files(table: Table) -> Iterator[_Found]:
+    """The files in the table's directories."""
     for location in (table_files(table).location, f"{table.location()}/metadata"):
         directory = local_path(location)
-        for path in directory.rglob("*") if directory is not None else ():
-            if path.suffix not in _OURS:
-                continue
-            try:
-                status = path.stat()
-            except FileNotFoundError:  # a commit tidies up, too
-                continue
-            yield path, status.st_size, status.st_mtime
+        found = _objects(table, location) if directory is None else _files_below(directory)
+        yield from (each for each in found if each.location.endswith(_OURS))
 
 
-def _needed(table: Table, gone: Collection[int]) -> set[Path]:
+def _files_below(directory: Path) -> Iterator[_Found]:
+    for path in directory.rglob("*"):
+        try:
+            status = path.stat()
+        except FileNotFoundError:  # a commit tidies up, too
+            continue
+        yield _Found(str(path), status.st_size, status.st_mtime)
+
+
+def _objects(table: Table, location: str) -> Iterator[_Found]:
+    from pyarrow.fs import FileSelector, FileType
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    io = PyArrowFileIO(dict(table.io.properties))
+    scheme, netloc, path = io.parse_location(location, io.properties)
+    selector = FileSelector(path, allow_not_found=True, recursive=True)
+    for each in io.fs_by_scheme(scheme, netloc).get_file_info(selector):
+        if each.type == FileType.File:
+            below = each.path[len(path.rstrip("/")) :]
+            yield _Found(location.rstrip("/") + below, each.size or 0, each.mtime.timestamp())
+
+
+def _needed(table: Table, gone: Collection[int]) -> set[str]:
     """All files that snapshots but those name, and the table's metadata."""
     for _ in range(ATTEMPTS):
         try:
@@ -111,7 +203,7 @@ def _needed(table: Table, gone: Collection[int]) -> set[Path]:
     raise LakeError(f"table {table.name()[-1]} is changed by others all the time: try again")
 
 
-def _named(table: Table, snapshots: Iterable[Snapshot]) -> set[Path]:
+def _named(table: Table, snapshots: Iterable[Snapshot]) -> set[str]:
     metadata = table.metadata
     locations = {table.metadata_location, *(entry.metadata_file for entry in metadata.metadata_log)}
     locations |= {each.statistics_path for each in metadata.statistics}
@@ -124,4 +216,13 @@ def _named(table: Table, snapshots: Iterable[Snapshot]) -> set[Path]:
     for manifest in manifests.values():
         entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
         locations |= {entry.data_file.file_path for entry in entries}
-    return {path for location in locations if (path := local_path(location)) is not None}
+    return {_name(location) for location in locations}
+
+
+def _name(location: str) -> str:
+    """The same for all ways to write a location: engines call a store ``s3`` or ``s3a``."""
+    path = local_path(location)
+    if path is not None:
+        return str(path)
+    _, _, rest = location.partition("://")
+    return re.sub("/+", "/", rest)

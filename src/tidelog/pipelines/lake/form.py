@@ -1,6 +1,7 @@
 """What a lake's directory holds: Iceberg tables of some catalog, or plain Parquet; a note in it says which.
 
-    <lake>/lake.json    {"form": "iceberg", "catalog": "sqlite" or a REST catalog's URI, "root": its path}
+    <lake>/lake.json    {"form": "iceberg", "catalog": "sqlite" or a REST catalog's URI, "root": its path,
+                         "warehouse": where the tables are, if that is an object store}
 
 A lake has one form for life. One that was there before the note came is known by its directories. Nothing
 here imports PyIceberg. Called by who opens a lake, before anything is read or written.
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
+from urllib.parse import urlparse
 
 import msgspec
 
@@ -20,6 +22,8 @@ from tidelog.unreadable import UNREADABLE
 
 Form = Literal["iceberg", "parquet"]
 FORMS: tuple[Form, ...] = get_args(Form)
+STORES = ("s3", "gs", "abfs", "abfss", "oss")
+"""Schemes of object stores that PyIceberg reaches through PyArrow."""
 SQLITE = "sqlite"
 """The catalog in the lake's own directory."""
 _NOTE = "lake.json"
@@ -38,8 +42,11 @@ class LakeSettings:
     """None: that of the lake that is there; a new one has Iceberg tables."""
     catalog: str | None = None
     """The URI of a REST catalog; None: that of the lake that is there; a new one has one of its own."""
-    properties: Mapping[str, str] = field(default_factory=dict)
-    """For the REST catalog, in PyIceberg's names."""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For the REST catalog and the object store, in PyIceberg's names; there may be secrets in them."""
+    warehouse: str | None = None
+    """The URI in an object store under which a new lake's tables are to be; None: that of the lake that is
+    there; a new one has them in its directory, or where its REST catalog puts them."""
 
 
 class LakeNote(msgspec.Struct, frozen=True):
@@ -48,6 +55,7 @@ class LakeNote(msgspec.Struct, frozen=True):
     form: Form
     catalog: str = ""
     root: str = ""
+    warehouse: str = ""
 
 
 def lake_note(settings: LakeSettings) -> LakeNote | None:
@@ -59,6 +67,8 @@ def lake_note(settings: LakeSettings) -> LakeNote | None:
     if there is None:
         if settings.form == "parquet" and settings.catalog is not None:
             raise LakeError(_NO_CATALOG)
+        if settings.warehouse is not None:
+            check_warehouse(settings)
         return None
     if settings.form is not None and settings.form != there.form:
         raise LakeError(_other_form(settings.root, there.form, settings.form))
@@ -70,7 +80,13 @@ def lake_note(settings: LakeSettings) -> LakeNote | None:
             f"the lake {settings.root} has its catalog {kept}, not at {settings.catalog}: leave "
             "--lake-catalog out, or give another --directory"
         )
-    if there.catalog == SQLITE and not _same_place(settings.root, Path(there.root)):
+    if settings.warehouse is not None and settings.warehouse.rstrip("/") != there.warehouse:
+        kept = f"under {there.warehouse}" if there.warehouse else "not in an object store of its own"
+        raise LakeError(
+            f"the lake {settings.root} has its tables {kept}: leave --lake-warehouse out, or give another "
+            "--directory"
+        )
+    if there.catalog == SQLITE and not there.warehouse and not _same_place(settings.root, Path(there.root)):
         raise LakeError(
             f"the lake {settings.root} was made as {there.root}, and Iceberg's tables name their files by "
             "whole paths: move it back, or make the old path a link to the new one"
@@ -88,7 +104,8 @@ def wanted_note(settings: LakeSettings) -> LakeNote:
 
 def iceberg_note(settings: LakeSettings) -> LakeNote:
     """What a lake of Iceberg tables is to be called."""
-    return LakeNote("iceberg", settings.catalog or SQLITE, str(settings.root.absolute()))
+    warehouse = (settings.warehouse or "").rstrip("/")
+    return LakeNote("iceberg", settings.catalog or SQLITE, str(settings.root.absolute()), warehouse)
 
 
 def write_note(root: Path, note: LakeNote) -> None:
@@ -121,6 +138,23 @@ def _same_place(root: Path, made: Path) -> bool:
 
 
 _NO_CATALOG = "--lake-catalog is for Iceberg tables: plain Parquet (--lake parquet) has no catalog"
+
+
+def check_warehouse(settings: LakeSettings) -> None:
+    """Refuse what cannot be where a new lake's tables are."""
+    if settings.form == "parquet":
+        raise LakeError("--lake-warehouse is for Iceberg tables: plain Parquet (--lake parquet) is on disks")
+    if settings.catalog is not None:
+        raise LakeError(
+            "a REST catalog says itself where tables are: leave --lake-warehouse out, or choose among its "
+            "warehouses with --lake-property warehouse=NAME"
+        )
+    uri = urlparse(settings.warehouse or "")
+    if uri.scheme not in STORES or not uri.netloc or uri.query or uri.fragment:
+        raise LakeError(
+            f"--lake-warehouse {settings.warehouse!r} is no place in an object store: write s3://bucket/path "
+            f"(schemes: {', '.join(STORES)}); a path of a file system is chosen by --directory"
+        )
 
 
 def _other_form(root: Path, there: Form, wanted: Form) -> str:

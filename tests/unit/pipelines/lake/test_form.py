@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.unit.pipelines.lake.object_store import BUCKET, object_store
 from tests.unit.pipelines.lake.rig import DAY, NOON, catalog, collect, new_table
 
 from tidelog.pipelines.framework.sinks import open_lake
@@ -19,7 +20,7 @@ from tidelog.pipelines.framework.sinks.parquet import ParquetLake
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableSpec
 from tidelog.pipelines.lake.catalog import LakeCatalog
 from tidelog.pipelines.lake.conversion import Converted, convert
-from tidelog.pipelines.lake.figures import figures
+from tidelog.pipelines.lake.figures import data_files, figures
 from tidelog.pipelines.lake.form import LakeError, LakeNote, LakeSettings, lake_note, wanted_note
 from tidelog.pipelines.pipeline import PipelineSettings
 
@@ -130,6 +131,20 @@ def test_a_converted_lake_has_all_rows_and_the_streams_go_on(tmp_path: Path) -> 
     assert pq.read_table(tmp_path / "_parquet" / "login").num_rows == 4
     with pytest.raises(LakeError, match="has Iceberg tables already: nothing to convert"):
         convert(LakeSettings(tmp_path))
+
+
+def test_a_lake_is_converted_into_an_object_store(tmp_path: Path) -> None:
+    parquet_batch(tmp_path, 0, 1, 2, 3)
+    with object_store() as store:
+        settings = LakeSettings(
+            tmp_path, properties=store.properties, warehouse=f"s3://{BUCKET}/events", form="iceberg"
+        )
+        with pytest.raises(LakeError, match="is no place in an object store"):
+            convert(replace(settings, warehouse=str(tmp_path / "elsewhere")))
+        assert convert(settings) == [Converted("login", 3, 2, 2)]
+        table = LakeCatalog(replace(settings, warehouse=None)).table("login")
+        assert {file.path for file in data_files(table)} == store.objects()
+        assert Counter(table.scan().to_arrow()["event_id"].to_pylist()) == Counter(["e-1", "e-2", "e-3"])
 
 
 def test_a_batch_that_was_cut_short_is_left_for_its_stream(tmp_path: Path) -> None:

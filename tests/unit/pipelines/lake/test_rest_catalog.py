@@ -32,7 +32,7 @@ def test_tables_are_made_written_and_kept_up_there(tmp_path: Path, server: RestC
     assert known.names() == [TABLE]
     table = known.table(TABLE)
     assert compaction.compact(table, compaction.plan(table), lambda group: None).files_before == 3
-    assert expire(table, ExpiryRule(0, 1, 0), dry_run=False).snapshots == 3
+    assert expire(table, ExpiryRule(0, 1, 0), tmp_path, dry_run=False).snapshots == 3
     found = server.tables.load_table(("tidelog", TABLE))
     assert sorted(found.scan().to_arrow()["event_id"].to_pylist()) == sorted(expected(0, 1, 2))
     assert table.location().startswith("file://")

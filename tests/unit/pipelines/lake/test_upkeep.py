@@ -207,15 +207,15 @@ def test_expiry_forgets_snapshots_and_removes_what_only_they_had(tmp_path: Path)
     table = two_days_of_batches(tmp_path)
     compact(table)
     orphan = written(table, [event(99)])
-    dry = expire(table, EVERYTHING, dry_run=True)
+    dry = expire(table, EVERYTHING, tmp_path, dry_run=True)
     assert (dry.snapshots, len(data_paths(tmp_path)), len(table.snapshots())) == (9, 11, 10)
-    done = expire(table, EVERYTHING, dry_run=False)
+    done = expire(table, EVERYTHING, tmp_path, dry_run=False)
     assert done.snapshots == 9
     assert done.files >= dry.files
     assert {str(path) for path in data_paths(tmp_path)} == {file.path for file in data_files(table)}
     assert not Path(orphan[0].path).exists()
     assert ids(tmp_path) == expected(0, 1, 2, 3, 10, 11, 12, 13)
-    assert expire(table, EVERYTHING, dry_run=False) == Expired(TABLE, 0, 0, 0)
+    assert expire(table, EVERYTHING, tmp_path, dry_run=False) == Expired(TABLE, 0, 0, 0)
     assert collect(table, 8, 20)
     assert ids(tmp_path)["e-20"] == 1
 
@@ -225,9 +225,9 @@ def test_expiry_keeps_what_is_young(tmp_path: Path) -> None:
     compact(table)
     under_way = written(table, [event(20)])
     young = ExpiryRule(older_than_s=3600, keep=1, grace_s=3600)
-    assert expire(table, young, dry_run=False) == Expired(TABLE, 0, 0, 0)
+    assert expire(table, young, tmp_path, dry_run=False) == Expired(TABLE, 0, 0, 0)
     # Files that were replaced just now stay, however long ago they were written.
-    assert expire(table, ExpiryRule(0, 1, 3600), dry_run=False).files == 0
+    assert expire(table, ExpiryRule(0, 1, 3600), tmp_path, dry_run=False).files == 0
     assert len(data_paths(tmp_path)) == 11
     assert append_batch(table, under_way, "query", 8)
     assert ids(tmp_path) == expected(0, 1, 2, 3, 10, 11, 12, 13, 20)
@@ -239,13 +239,13 @@ def test_replaced_files_are_as_young_as_their_replacement(tmp_path: Path) -> Non
     for path in data_paths(tmp_path):
         os.utime(path, (long_ago, long_ago))
     compact(table)
-    expire(table, ExpiryRule(0, 1, 3600), dry_run=False)
+    expire(table, ExpiryRule(0, 1, 3600), tmp_path, dry_run=False)
     assert len(data_paths(tmp_path)) == 10
 
 
 def test_expiry_keeps_so_many_snapshots_as_it_is_told(tmp_path: Path) -> None:
     table = two_days_of_batches(tmp_path)
-    assert expire(table, ExpiryRule(0, 3, 0), dry_run=False).snapshots == 5
+    assert expire(table, ExpiryRule(0, 3, 0), tmp_path, dry_run=False).snapshots == 5
     assert len(table.snapshots()) == 3
     for snapshot in table.snapshots():
         assert table.scan(snapshot_id=snapshot.snapshot_id).count() > 0
@@ -257,14 +257,14 @@ def test_snapshots_that_a_stream_drops_meanwhile_do_not_end_expiry(
     table = two_days_of_batches(tmp_path)
     found_named, calls = expiry._named, []
 
-    def stream_goes_on(*arguments: Any) -> set[Path]:
+    def stream_goes_on(*arguments: Any) -> set[str]:
         calls.append(1)
         if len(calls) == 1:
             stream_drops_snapshots(tmp_path)
         return found_named(*arguments)
 
     monkeypatch.setattr(expiry, "_named", stream_goes_on)
-    assert expire(table, ExpiryRule(3600, 1, 0), dry_run=False).snapshots == 0
+    assert expire(table, ExpiryRule(3600, 1, 0), tmp_path, dry_run=False).snapshots == 0
     assert len(calls) == 2
     assert ids(tmp_path) == expected(0, 1, 2, 3, 10, 11, 12, 13, *range(28, 37))
 
@@ -275,7 +275,7 @@ def test_a_manifest_that_is_lost_is_told_and_nothing_expires(tmp_path: Path) -> 
     assert head is not None
     Path(head.manifest_list).unlink()
     with pytest.raises(LakeError, match=r"credit of the lake names a file that is not there: .*restore"):
-        expire(table, ExpiryRule(3600, 1, 0), dry_run=False)
+        expire(table, ExpiryRule(3600, 1, 0), tmp_path, dry_run=False)
     assert len(data_paths(tmp_path)) == 8
 
 

@@ -19,17 +19,26 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.sinks.lake import Lake, LakeWrite, each_once, read_files, written
+from tidelog.pipelines.framework.sinks.lake import (
+    Lake,
+    LakeWrite,
+    each_once,
+    read_files,
+    read_objects,
+    written,
+)
 from tidelog.pipelines.framework.sinks.table import Batch, Row, TableError, TableSpec
 from tidelog.pipelines.lake.batches import APPLICATION, append_batch
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import EVENT_TIME, TableFiles, TaskDataFiles, WrittenFile, local_path
 from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.object_reader import ObjectReader
 from tidelog.pipelines.lake.replacing import files_of_days, replace_files
 from tidelog.pipelines.lake.snapshots import FilesGoneError, delete_manifests
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyiceberg.table import Table
     from pyspark.sql import DataFrame, SparkSession
 
 MERGE_ATTEMPTS = 5
@@ -110,7 +119,7 @@ class IcebergLake(Lake):
             present = files_of_days(stored, found)
             # Now: what this snapshot names may be gone when the files are written.
             known = delete_manifests(stored)
-            old = read_files(rows.sparkSession, table, _paths(present)) if present else None
+            old = _read(rows.sparkSession, table, stored, present) if present else None
             write = self.begin([table])
             files = _decoded(written(write, each_once(table, rows, sum(found.values()), old)))
             try:
@@ -132,7 +141,8 @@ class IcebergLake(Lake):
 
     def read(self, session: SparkSession, table: TableSpec, *, once: bool = True) -> DataFrame:
         """See :meth:`Lake.read`: the files of the current snapshot, as PyIceberg plans them."""
-        found = read_files(session, table, _paths(files_of_days(self._catalog.table(table.name))))
+        stored = self._catalog.table(table.name)
+        found = _read(session, table, stored, files_of_days(stored))
         return found.dropDuplicates(list(table.primary_key)) if once else found
 
     def rows(self, table: TableSpec) -> Iterator[Row]:
@@ -148,10 +158,13 @@ def _decoded(answers: Sequence[str]) -> list[WrittenFile]:
     return [file for answer in answers for file in _written_files.decode(answer)]
 
 
-def _paths(locations: Sequence[str]) -> list[str]:
-    """What Spark reads: with a scheme, and not escaped, as Hadoop has paths."""
-    paths = ((each, local_path(each)) for each in locations)
-    return [each if path is None else f"file://{path}" for each, path in paths]
+def _read(session: SparkSession, table: TableSpec, stored: Table, locations: Sequence[str]) -> DataFrame:
+    """Data files as a frame: Spark reads those of a file system, its tasks by PyArrow those of a store."""
+    paths = [local_path(each) for each in locations]
+    if None in paths:
+        return read_objects(session, table, locations, ObjectReader(dict(stored.io.properties)))
+    # With a scheme, and not escaped, as Hadoop has paths.
+    return read_files(session, table, [f"file://{path}" for path in paths])
 
 
 def _told(value: Any) -> object:

@@ -13,12 +13,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.sinks.partition_work import Work, work_on_partitions
+from tidelog.pipelines.framework.sinks.partition_work import (
+    Batches,
+    Work,
+    map_in_arrow,
+    work_on_partitions,
+)
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnType, TableSink, TableSpec
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
+
+    from tidelog.pipelines.lake.object_reader import ObjectReader
 
 _TABLE, _STORED, _ROW = "_table", "_stored", "_row"
 _ROWS_OF_A_PART = 250_000
@@ -128,9 +135,32 @@ def each_once(table: TableSpec, rows: DataFrame, count: int, stored: DataFrame |
     return marked.repartition(parts, *keys).groupBy(*keys).agg(chosen).select(f"{_ROW}.*")
 
 
+def read_objects(
+    session: SparkSession, table: TableSpec, locations: Sequence[str], reader: ObjectReader
+) -> DataFrame:
+    """The same of an object store, which Spark could not read without jars: its tasks read by PyArrow."""
+    empty = session.createDataFrame([], _ddl(table))
+    if not locations:
+        return empty
+    columns = {column.name: column.type for column in table.columns}
+
+    def read(batches: Batches) -> Batches:
+        for batch in batches:
+            for location in batch.column("location").to_pylist():
+                yield from reader.rows(location, columns)
+
+    named = session.createDataFrame([(each,) for each in locations], "location string")
+    tasks = min(len(locations), session.sparkContext.defaultParallelism)
+    return map_in_arrow(named.repartition(tasks), read, empty.schema)
+
+
+def _ddl(table: TableSpec) -> str:
+    return ", ".join(f"`{column.name}` {_SPARK_TYPES[column.type]}" for column in table.columns)
+
+
 def read_files(session: SparkSession, table: TableSpec, files: Sequence[str], base: str = "") -> DataFrame:
     """Parquet files as a frame of a table; columns that a file lacks are null."""
-    schema = ", ".join(f"`{column.name}` {_SPARK_TYPES[column.type]}" for column in table.columns)
+    schema = _ddl(table)
     if not files:
         return session.createDataFrame([], schema)
     reader = session.read.schema(schema)
