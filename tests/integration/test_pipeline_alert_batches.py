@@ -59,7 +59,7 @@ def write(batches: KeyedBatches[Rules], records: pa.Table, batch_id: int) -> Non
     """As the task of bucket 3 writes."""
     sink = batches.sink(batch_id)
     assert sink is not None
-    sink.write(records, 3, batch_id)
+    sink.write(records.to_batches(), 3, batch_id)
 
 
 def test_a_replayed_batch_adds_nothing_in_the_same_run_or_in_another(settings: PipelineSettings) -> None:

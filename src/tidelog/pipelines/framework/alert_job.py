@@ -231,6 +231,7 @@ def backfill_range(
         results = merged(raw, task, tasks).persist()
         judged: DataFrame | None = None
         rows: Sequence[IncidentRow] = ()
+        dropped = 0
         try:
             answers = answers_of(results)
             found = results
@@ -239,12 +240,14 @@ def backfill_range(
                 late_us = newest_us - ruled.watermark_delay_us
                 judging = replace(task, terms=terms.told(ruled, late_us))
                 judged = followed_up(session, judging).persist()
-                found, rows = results.unionByName(judged), answers_of(judged)[0].incidents
+                answer = answers_of(judged)[0]
+                found, rows, dropped = results.unionByName(judged), answer.incidents, answer.dropped
             records = found.where(F.col("topic").isNotNull()).select(*RECORD)
             read = sum(answer.events for answer in answers)
             held = _held(session, settings, detector.name, known)
             fresh = lacking(records, held, time_text(context.end_us))
-            return backfill_records(settings, detector.name, fresh, rows, read)
+            report = backfill_records(settings, detector.name, fresh, rows, read)
+            return replace(report, dropped=dropped)
         finally:
             results.unpersist()
             if judged is not None:

@@ -54,10 +54,12 @@ from tidelog.pipelines.framework.incidents import (
     hour_of,
     without_numbers,
 )
+from tidelog.pipelines.framework.letter_spill import LetterSpill
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
+from tidelog.pipelines.framework.sinks.partition_work import with_rows
 from tidelog.pipelines.framework.task_quality import TaskQuality
 
 if TYPE_CHECKING:
@@ -219,15 +221,15 @@ class AlertSink:
     app_id: str
     run_id: str
 
-    def write(self, records: pa.Table, task: int, batch_id: int) -> None:
+    def write(self, records: Iterable[pa.RecordBatch], task: int, batch_id: int) -> None:
         """Write the records of a task, unless they are there already; with none there is nothing to do."""
-        if not records.num_rows:
+        if (filled := with_rows(records)) is None:
             return
         from tidelog.spark.epoch_task import write_exactly_once
         from tidelog.spark.write_message import WriteName
 
         name = WriteName(self.app_id, batch_id, self.run_id, task, streaming=False, same_tasks=True)
-        write_exactly_once(records.to_batches(), self.options, name)
+        write_exactly_once(filled, self.options, name)
 
 
 @dataclass(frozen=True)
@@ -294,36 +296,29 @@ class BatchTask:
     def merge(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Rows of buckets to a row for each bucket with its answer."""
         events: dict[int, list[pa.RecordBatch]] = {}
-        told: dict[int, list[pa.RecordBatch]] = {}
         newest_us: dict[int, int] = {}
         quality: list[bytes] = []
-        for batch in batches:
-            for share in batch.to_pylist():
-                bucket = share["bucket"]
-                if share["quality"] is not None:
-                    quality.append(share["quality"])
-                    continue
-                events.setdefault(bucket, [])
-                told.setdefault(bucket, [])
-                newest_us[bucket] = max(newest_us.get(bucket, 0), share["newest_us"])
-                if share["events"] is not None:
-                    events[bucket].append(_unpacked(share["events"], self.detector.schema))
-                if share["letters"] is not None:
-                    told[bucket].append(_unpacked(share["letters"], RECORD_SCHEMA))
-        for bucket in sorted(events):
-            yield from self._merge_bucket(
-                bucket,
-                pa.Table.from_batches(events[bucket], self.detector.schema),
-                pa.Table.from_batches(told[bucket], RECORD_SCHEMA),
-                newest_us[bucket],
-            )
+        with LetterSpill() as told:
+            for batch in batches:
+                for share in batch.to_pylist():
+                    bucket = share["bucket"]
+                    if share["quality"] is not None:
+                        quality.append(share["quality"])
+                        continue
+                    events.setdefault(bucket, [])
+                    newest_us[bucket] = max(newest_us.get(bucket, 0), share["newest_us"])
+                    if share["events"] is not None:
+                        events[bucket].append(_unpacked(share["events"], self.detector.schema))
+                    if share["letters"] is not None:
+                        told.add(bucket, share["letters"])
+            for bucket in sorted(events):
+                new = pa.Table.from_batches(events[bucket], self.detector.schema)
+                yield from self._merge_bucket(bucket, new, told, newest_us[bucket])
         if quality:
-            yield from self._told(
-                Answer(self.buckets, quality=quality_of(quality)), RECORD_SCHEMA.empty_table()
-            )
+            yield from self._told(Answer(self.buckets, quality=quality_of(quality)), ())
 
     def _merge_bucket(
-        self, bucket: int, new: pa.Table, told: pa.Table, newest_us: int
+        self, bucket: int, new: pa.Table, told: LetterSpill, newest_us: int
     ) -> Iterator[pa.RecordBatch]:
         state = KeyedState(self.state, bucket, self.batch.batch_id, self.detector.schema)
         found = self.detector.detect(Bucket(new, state, self.batch))
@@ -335,10 +330,10 @@ class BatchTask:
             max(newest_us, state.newest_us),
             rows,
             found.late,
-            letters=told.num_rows,
+            letters=sum(letters.num_rows for letters in _letters_of(told, bucket)),
             follow_ups=len(found.follow_ups),
         )
-        yield from self._told(answer, told)
+        yield from self._told(answer, _letters_of(told, bucket))
 
     def _counted(self, times_us: pa.ChunkedArray) -> int:
         within = self.within
@@ -365,7 +360,7 @@ class BatchTask:
             incidents=tuple(change.row for change in changes),
             closes_us=book.commit(self.batch.watermark_us),
         )
-        yield from self._told(answer, alert_table(changes, self.detector.topic))
+        yield from self._told(answer, alert_table(changes, self.detector.topic).to_batches())
 
     def _is_told(self, judged: Judged) -> bool:
         within = self.within
@@ -373,14 +368,15 @@ class BatchTask:
             within.start_us <= point.time_us < within.end_us for point in judged.points
         )
 
-    def _told(self, answer: Answer, records: pa.Table) -> Iterator[pa.RecordBatch]:
-        rows = pa.Table.from_pylist([{"answer": msgspec.json.encode(answer).decode()}], schema=_RESULT_SCHEMA)
+    def _told(self, answer: Answer, records: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.sink is not None:
             self.sink.write(records, answer.bucket, self.batch.batch_id)
-        else:
-            nothing = pa.nulls(records.num_rows, pa.string())
-            rows = pa.concat_tables([rows, records.add_column(0, "answer", nothing)])
-        yield from rows.combine_chunks().to_batches()
+            records = ()
+        text = msgspec.json.encode(answer).decode()
+        yield pa.RecordBatch.from_pylist([{"answer": text}], schema=_RESULT_SCHEMA)
+        for batch in records:
+            nothing = pa.nulls(batch.num_rows, pa.string())
+            yield pa.RecordBatch.from_arrays([nothing, *batch.columns], schema=_RESULT_SCHEMA)
 
 
 def merged(raw: DataFrame, task: BatchTask, tasks: int) -> DataFrame:
@@ -461,6 +457,10 @@ def _shares(
         pa.nulls(len(homes), pa.binary()),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=_SHARE_SCHEMA)
+
+
+def _letters_of(told: LetterSpill, bucket: int) -> Iterator[pa.RecordBatch]:
+    return (_unpacked(packed, RECORD_SCHEMA) for packed in told.of(bucket))
 
 
 def _unpacked(share: bytes, schema: pa.Schema) -> pa.RecordBatch:

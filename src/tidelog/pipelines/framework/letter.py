@@ -20,7 +20,8 @@ the same key, so that readers, and a compacted copy of the topic, have one for e
 reason.
 
 Streams of ``StreamConsumer`` write letters, too: key, value and headers of the record, and behind these what
-``client/consumer/failure_policy`` adds. And there are letters of earlier releases, with the record's key as
+``client/consumer/failure_policy`` adds; of a record that was too large that alone, and the header
+``dead-letter.record`` (``left-out``). And there are letters of earlier releases, with the record's key as
 their own and the headers ``pipeline``, ``topic``, ``partition``, ``offset``, ``reason``. :func:`read_letter`
 knows all three. Whoever may write to the topic may write anything there: that is no letter, and None.
 
@@ -48,6 +49,7 @@ _STREAM = tuple(
     f"dead-letter.{name}"
     for name in ("reason", "error", "attempts", "topic", "partition", "offset", "timestamp")
 )
+_STREAM_LEFT_OUT = (*_STREAM, "dead-letter.record")
 WHOLE, LEFT_OUT, SEALED = b"whole", b"left-out", b"sealed"
 SEAL = "sealed"
 """The header behind all others of a letter whose record is sealed."""
@@ -101,6 +103,13 @@ class Letter:
     """It was too large: there are neither key nor value nor headers."""
     seal: bytes | None = None
     """The record as it came, sealed, where key, value and headers have tokens in place of phone numbers."""
+    origin: str | None = None
+    """The topic that a letter of others names. Where in it, they do not tell: ``place`` is the letter's."""
+
+    @property
+    def home(self) -> str:
+        """The topic that its record is from."""
+        return self.origin or self.place.topic
 
     @property
     def without_record(self) -> Letter:
@@ -167,6 +176,8 @@ def read_letter(record: ConsumerRecord) -> Letter | None:
         return _earlier(record)
     if names[-len(_STREAM) :] == _STREAM:
         return _streams(record)
+    if names == _STREAM_LEFT_OUT and record.headers[-1][1] == LEFT_OUT:
+        return _streams(record, left_out=True)
     return None
 
 
@@ -219,9 +230,10 @@ def _earlier(record: ConsumerRecord) -> Letter | None:
     )
 
 
-def _streams(record: ConsumerRecord) -> Letter | None:
+def _streams(record: ConsumerRecord, *, left_out: bool = False) -> Letter | None:
+    first = 0 if left_out else len(record.headers) - len(_STREAM)
     reason, error, _, topic, partition, offset, timestamp = (
-        value for _, value in record.headers[-len(_STREAM) :]
+        value for _, value in record.headers[first : first + len(_STREAM)]
     )
     place = place_of(topic, partition, offset)
     if place is None:
@@ -237,14 +249,16 @@ def _streams(record: ConsumerRecord) -> Letter | None:
         _text(reason),
         record.key,
         record.value,
-        record.headers[: -len(_STREAM)],
+        record.headers[:first],
+        left_out,
     )
 
 
 def place_of(topic: bytes | None, partition: bytes | None, offset: bytes | None) -> Place | None:
     """The place that three texts tell; None where they tell none, since anybody may have written them."""
     index, at = _number(partition), _number(offset)
-    if not topic or index is None or at is None:
+    # No topic has a slash in its name, and the key of a mark could not tell where such a name ends.
+    if not topic or b"/" in topic or index is None or at is None:
         return None
     return Place(_text(topic), index, at)
 

@@ -166,6 +166,7 @@ def _create(path: Path, text: str) -> None:
     try:
         os.link(written, path)
     except FileExistsError:
+        # Another process was quicker; its keys are the ones that are read afterwards.
         pass
     except OSError as error:
         raise PhoneKeysError(f"the phone keys in {path} cannot be written: {error.strerror}") from error

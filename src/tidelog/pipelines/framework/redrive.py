@@ -140,7 +140,7 @@ class Plan:
                 self.left.too_often += 1
             else:
                 self._chosen.add(letter.place)
-                yield Sending(whole, self.rules.to or letter.place.topic, times + 1)
+                yield Sending(whole, self.rules.to or letter.home, times + 1)
 
     def _times(self, letter: Letter) -> int:
         """How often the record was sent again, as far as a letter and the marks know."""
@@ -278,7 +278,9 @@ class Redrive:
 
     def _send(self, sending: Sending) -> Delivery:
         letter = sending.letter
-        mark = Mark(sending.times, sending.to, time.time_ns() // 1_000_000)
+        # Not before the letter, whatever the clocks say: that is how one of a topic made anew is known.
+        at_ms = max(time.time_ns() // 1_000_000, letter.refused_at_ms)
+        mark = Mark(sending.times, sending.to, at_ms)
         self._producer.send(marks_topic(self._letters), msgspec.json.encode(mark), str(letter.place).encode())
         return self._producer.send(
             sending.to,

@@ -19,7 +19,7 @@ from tidelog.pipelines.framework.event_parser import parser_of
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RecordSink
 from tidelog.pipelines.framework.sinks.lake import LakeWrite
-from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes
+from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes, with_rows
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.collect.schema import TABLES
@@ -60,20 +60,28 @@ def collecting(
 
 
 def writing_letters(sink: RecordSink) -> Callable[[int, Iterator[Parcel]], Iterator[str]]:
-    """Write the letters of a batch, if there are any; answers with what the sink is told, and the files."""
+    """Write the letters of a batch, if there are any; answers with what the sink is told, and the files.
+
+    Letters are written as they come: those of a batch without a single event are more than memory holds.
+    """
 
     def unpacked(part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
-        letters: list[bytes] = []
-        for parcel in parcels:
-            if parcel.kind == LETTERS:
-                letters.append(parcel.data)
-            else:
-                yield json.dumps([parcel.kind, parcel.data.decode()])
-        if letters:
-            written = sink.write(part, (batch for packed in letters for batch in from_bytes(packed)))
-            yield json.dumps([TOLD, sink.told(written)])
+        others: list[Parcel] = []
+        if (letters := with_rows(_letters(parcels, others))) is not None:
+            yield json.dumps([TOLD, sink.told(sink.write(part, letters))])
+        for parcel in others:
+            yield json.dumps([parcel.kind, parcel.data.decode()])
 
     return unpacked
+
+
+def _letters(parcels: Iterator[Parcel], others: list[Parcel]) -> Batches:
+    """The letters; all other parcels, which are few and small, are put aside."""
+    for parcel in parcels:
+        if parcel.kind == LETTERS:
+            yield from from_bytes(parcel.data)
+        else:
+            others.append(parcel)
 
 
 def files_of(answers: Sequence[str]) -> list[str]:
