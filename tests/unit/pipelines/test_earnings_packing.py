@@ -15,7 +15,7 @@ from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_tokens import CLEAR
 from tidelog.pipelines.framework.quality import quality_of
 from tidelog.pipelines.framework.sinks.partition_work import Parcel, from_bytes
-from tidelog.pipelines.jobs.earnings.packing import QUALITY, entries_of, pack, pack_range
+from tidelog.pipelines.jobs.earnings.packing import LETTERS, QUALITY, entries_of, pack, pack_range
 from tidelog.pipelines.jobs.earnings.parts import DEFAULT_PARTS, LedgerParts, ledger_parts
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep
 from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger
@@ -64,6 +64,10 @@ def packed(*records: dict[str, object], parts: LedgerParts = ONE) -> list[Parcel
     return list(pack(parts, "earnings", CLEAR)(iter([batch(*records)])))
 
 
+def letters_of(parcels: list[Parcel]) -> list[bytes]:
+    return [parcel.data for parcel in parcels if parcel.kind == LETTERS]
+
+
 def test_impossible_records_count_as_malformed_and_not_as_events() -> None:
     (told,) = (
         parcel.data
@@ -82,20 +86,19 @@ def test_impossible_records_count_as_malformed_and_not_as_events() -> None:
 
 
 def test_records_become_entries_and_impossible_ones_letters_that_say_why() -> None:
-    credits, steps, letters = entries_of(
-        packed(
-            record(CREDIT, 0, source="task", amount_cents=5),
-            record(TASK, 1, task_id="t", step=2, steps=3),
-            record(CREDIT, 2, source="task", amount_cents=10_000_000_001),
-            record(TASK, 3, task_id="t", step=4, steps=3),
-            record(CREDIT, 4, source="theft", amount_cents=5),
-            record(TASK, 5, task_id="t", step=1, steps=10_001),
-        )
+    parcels = packed(
+        record(CREDIT, 0, source="task", amount_cents=5),
+        record(TASK, 1, task_id="t", step=2, steps=3),
+        record(CREDIT, 2, source="task", amount_cents=10_000_000_001),
+        record(TASK, 3, task_id="t", step=4, steps=3),
+        record(CREDIT, 4, source="theft", amount_cents=5),
+        record(TASK, 5, task_id="t", step=1, steps=10_001),
     )
+    credits, steps = entries_of(parcels)
     time = "2026-03-02T12:00:00.123Z"
     assert credits == [Credit("ann", "2026-03-02", "task", "e0", 5, time)]
     assert steps == [TaskStep("ann", "t", 2, time, 3)]
-    [found] = [letter for part in letters for letter in from_bytes(part)]
+    [found] = [letter for packed in letters_of(parcels) for letter in from_bytes(packed)]
     reasons = {}
     codes = []
     for letter in found.to_pylist():
@@ -129,7 +132,7 @@ def test_records_become_entries_and_impossible_ones_letters_that_say_why() -> No
 def test_times_are_kept_in_utc_with_milliseconds_however_they_are_written(written: str, kept: str) -> None:
     normal = record(CREDIT, 1, source="task", amount_cents=1)
     other = record(CREDIT, 2, source="task", amount_cents=1, event_time=written)
-    credits, _, _ = entries_of(packed(normal, other))
+    credits, _ = entries_of(packed(normal, other))
     assert [(each.day, each.event_time) for each in credits[1:]] == [(kept[:10], kept)]
 
 
@@ -144,12 +147,12 @@ def test_a_users_entries_are_in_one_part_and_letters_where_their_record_says() -
     broken = [{**record(CREDIT, 100 + number), "value": b"{"} for number in range(4)]
     found = packed(*sent, *broken, parts=parts)
     for parcel in found:
-        credits, steps, _ = entries_of([parcel])
+        credits, steps = entries_of([parcel])
         named = [*(each.user_id for each in credits), *(each.user_id for each in steps)]
         assert {parts.of(user) for user in named} <= {parcel.part}
-    credits, steps, letters = entries_of(found)
+    credits, steps = entries_of(found)
     assert len(credits) + len(steps) == 40
-    assert len(letters) == 1
+    assert len(letters_of(found)) == 1
     assert len({parts.of(user) for user in users}) == 3
 
 
@@ -159,9 +162,10 @@ def test_a_backfill_takes_the_events_of_its_range_only() -> None:
         for day in (1, 2)
     ]
     chosen = pack_range(ONE, "2026-03-01T00:00:00.001Z", "2026-03-02T00:00:00.001Z")
-    credits, _, letters = entries_of(chosen(iter([batch(*days, {**days[0], "value": b"{"})])))
+    parcels = list(chosen(iter([batch(*days, {**days[0], "value": b"{"})])))
+    credits, _ = entries_of(parcels)
     assert [each.amount_cents for each in credits] == [2]
-    assert letters == []
+    assert letters_of(parcels) == []
 
 
 def test_the_number_of_parts_is_that_of_the_first_run(tmp_path: Path) -> None:

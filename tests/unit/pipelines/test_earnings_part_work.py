@@ -1,24 +1,34 @@
-"""What the task of a part does before anything else: it looks whether the files are on its machine."""
+"""What the task of a part does: it checks that files are on its machine, and writes states and letters."""
 
 from __future__ import annotations
 
 import pickle
 import socket
-from collections.abc import Callable
+import tracemalloc
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
+from tests.contract.ledgers import credit
 
-from tidelog.pipelines.framework.record_sink import RecordSink, single_batch
+from tidelog.pipelines.framework.events import DEAD_LETTERS, USER_EARNINGS
+from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink, single_batch
+from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
 from tidelog.pipelines.framework.sinks.table import TableError
+from tidelog.pipelines.jobs.earnings.packing import CREDITS, LETTERS
 from tidelog.pipelines.jobs.earnings.part_work import BatchWork, merge_entries, publish_parts
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts, ledger_parts
 from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.write_digest import ContentDigest
+from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
 
 Run = Callable[[PipelineSettings, LedgerParts], object]
 UNREACHABLE = "127.0.0.1:1"
 """Whoever writes to a topic is found out."""
+TIME = "2026-03-01T12:00:00.000Z"
 
 
 def stream(settings: PipelineSettings, parts: LedgerParts) -> object:
@@ -54,3 +64,62 @@ def test_a_task_on_the_drivers_machine_merges(tmp_path: Path) -> None:
     parts = ledger_parts(settings)
     assert backfill_of_entries(settings, parts) == ["0"]
     assert parts.file(0).exists()
+
+
+class LettersSeen(RecordSink):
+    """Notes the values of records, and how large they are."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        super().__init__(settings, single_batch("test"))
+        self.seen: list[tuple[str, bytes, int]] = []
+
+    def write(self, task: int, records: Iterable[pa.RecordBatch]) -> WrittenTask:
+        for batch in records:
+            rows = batch.select(["topic", "key", "value"]).to_pylist()
+            self.seen += [(row["topic"], row["key"], len(row["value"])) for row in rows]
+        name = WriteName("test", 0, "run", task, streaming=False)
+        return WrittenTask(name, ContentDigest(len(self.seen)), WriteOutcome.COMMITTED, None)
+
+
+LETTERS_SENT = 40
+LETTER_BYTES = 800_000
+
+
+def parcels_with_letters() -> Iterator[Parcel]:
+    """Entries behind and before letters that are more than a task should hold."""
+    yield Parcel(0, CREDITS, msgspec.msgpack.encode([credit("ann", TIME, "1", "task", 5)]))
+    for number in range(LETTERS_SENT):
+        row = {"topic": DEAD_LETTERS, "key": b"%d" % number, "value": bytes(LETTER_BYTES)}
+        yield Parcel(0, LETTERS, to_bytes(pa.RecordBatch.from_pylist([row], schema=RECORD_SCHEMA)))
+    yield Parcel(0, CREDITS, msgspec.msgpack.encode([credit("ann", TIME, "2", "task", 6)]))
+
+
+def test_states_of_all_entries_come_first_then_letters_in_their_order_which_memory_does_not_hold(
+    tmp_path: Path,
+) -> None:
+    def working(directory: Path) -> tuple[BatchWork, LettersSeen]:
+        settings = PipelineSettings(UNREACHABLE, directory, state_partitions=1)
+        sink = LettersSeen(settings)
+        return BatchWork(settings, ledger_parts(settings), sink, "test"), sink
+
+    # What the first batch of a process imports is not what is measured.
+    first, _ = working(tmp_path / "first")
+    list(first(0, islice(parcels_with_letters(), 2)))
+    work, sink = working(tmp_path / "second")
+    tracemalloc.start()
+    try:
+        list(work(0, parcels_with_letters()))
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    (topic, user, _), *letters = sink.seen
+    assert (topic, user) == (USER_EARNINGS, b"ann")
+    assert letters == [(DEAD_LETTERS, b"%d" % number, LETTER_BYTES) for number in range(LETTERS_SENT)]
+    assert peak_bytes < LETTERS_SENT * LETTER_BYTES / 2
+
+
+def test_letters_that_an_earlier_release_has_written_are_left_out(tmp_path: Path) -> None:
+    settings = PipelineSettings(UNREACHABLE, tmp_path, state_partitions=1)
+    sink = LettersSeen(settings)
+    list(BatchWork(settings, ledger_parts(settings), sink, "test", False)(0, parcels_with_letters()))
+    assert [topic for topic, _, _ in sink.seen] == [USER_EARNINGS]

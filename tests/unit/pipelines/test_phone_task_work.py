@@ -27,7 +27,7 @@ NOON_US = round(datetime(2026, 3, 2, 12, tzinfo=UTC).timestamp() * 1_000_000)
 
 def found() -> Parcel:
     users = UserRegions(READING)
-    users.add("ann", NOON_US, "e1", "+8613812345678")
+    users.add("ann", NOON_US, "e1", READING.reader()("+8613812345678", NOON_US))
     return Parcel(0, USERS, msgspec.msgpack.encode(users.found))
 
 

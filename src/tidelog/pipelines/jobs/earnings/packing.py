@@ -31,7 +31,13 @@ CREDITS, STEPS, LETTERS, QUALITY = "credits", "steps", "letters", "quality"
 """The kinds of parcels."""
 
 _PARSER = parser_of(KINDS)
-_AT = {name: index for index, name in enumerate(_PARSER.fields)}
+_USER, _TIME, _SOURCE, _EVENT_ID, _CENTS, _TASK, _STEP, _STEPS = (
+    _PARSER.fields.index(name)
+    for name in (
+        *("user_id", "event_time", "source", "event_id", "amount_cents"),
+        *("task_id", "step", "steps"),
+    )
+)
 _to_credits = msgspec.msgpack.Decoder(list[Credit]).decode
 _to_steps = msgspec.msgpack.Decoder(list[TaskStep]).decode
 
@@ -80,19 +86,16 @@ def pack_range(
     return packed
 
 
-def entries_of(parcels: Iterable[Parcel]) -> tuple[list[Credit], list[TaskStep], list[bytes]]:
-    """What is in the parcels of a part: credits, steps, and the parcels of letters."""
+def entries_of(parcels: Iterable[Parcel]) -> tuple[list[Credit], list[TaskStep]]:
+    """The credits and the steps that are in the parcels of a part."""
     credits: list[Credit] = []
     steps: list[TaskStep] = []
-    letters: list[bytes] = []
     for parcel in parcels:
         if parcel.kind == CREDITS:
             credits += _to_credits(parcel.data)
         elif parcel.kind == STEPS:
             steps += _to_steps(parcel.data)
-        elif parcel.kind == LETTERS:
-            letters.append(parcel.data)
-    return credits, steps, letters
+    return credits, steps
 
 
 class _Entries:
@@ -107,16 +110,17 @@ class _Entries:
     def add(self, batch: pa.RecordBatch) -> ParsedRows:
         """Take the events; returns all records, with the reasons why the others are none."""
         parsed = _PARSER.rows(batch.column("topic"), batch.column("value"), batch.column("timestamp"))
-        times = parsed.time_texts("event_time", _AT["event_time"])
+        times = parsed.time_texts("event_time", _TIME)
+        reasons, part_of, start, end = parsed.reasons, self._part_of, self._start, self._end
         for at, (kind, values, time) in enumerate(zip(parsed.kinds, parsed.values, times, strict=True)):
-            if parsed.reasons[at] is None:
-                parsed.reasons[at] = impossible(values)
-            if parsed.reasons[at] is None and self._start <= time < self._end:
-                user = values[_AT["user_id"]]
+            if reasons[at] is None:
+                reasons[at] = impossible(values)
+            if reasons[at] is None and start <= time < end:
+                user = values[_USER]
                 if kind is events.CREDIT:
-                    self._credits[self._part_of(user)].append(_credit(values, user, time))
+                    self._credits[part_of(user)].append(_credit(values, user, time))
                 else:
-                    self._steps[self._part_of(user)].append(_step(values, user, time))
+                    self._steps[part_of(user)].append(_step(values, user, time))
         return parsed
 
     def parcels(self) -> Iterator[Parcel]:
@@ -129,7 +133,7 @@ class _Entries:
 
 def impossible(values: Values) -> Reason | None:
     """What no schema of single fields can say."""
-    amount, step, steps = (values[_AT[name]] for name in ("amount_cents", "step", "steps"))
+    amount, step, steps = values[_CENTS], values[_STEP], values[_STEPS]
     if amount is not None and amount > MAXIMUM_CENTS:
         return Reason("range:amount_cents", f"field amount_cents: more than {MAXIMUM_CENTS}")
     if steps is not None and steps > MAXIMUM_STEPS:
@@ -140,12 +144,11 @@ def impossible(values: Values) -> Reason | None:
 
 
 def _credit(values: Values, user: str, time: str) -> Credit:
-    source, event_id, cents = values[_AT["source"]], values[_AT["event_id"]], values[_AT["amount_cents"]]
-    return Credit(user, time[:10], source, event_id, cents, time)
+    return Credit(user, time[:10], values[_SOURCE], values[_EVENT_ID], values[_CENTS], time)
 
 
 def _step(values: Values, user: str, time: str) -> TaskStep:
-    return TaskStep(user, values[_AT["task_id"]], values[_AT["step"]], time, values[_AT["steps"]])
+    return TaskStep(user, values[_TASK], values[_STEP], time, values[_STEPS])
 
 
 def _letters(

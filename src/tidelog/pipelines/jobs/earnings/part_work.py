@@ -27,13 +27,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
+from tidelog.pipelines.framework.letter_spill import LetterSpill
 from tidelog.pipelines.framework.quality import Quality, quality_of
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, Work, from_bytes
 from tidelog.pipelines.jobs.earnings.cassandra_ledger import USERS_PER_CHUNK, CassandraLedger
 from tidelog.pipelines.jobs.earnings.key_spill import KeySpill, Touched
 from tidelog.pipelines.jobs.earnings.ledger import Ledger, open_ledger
-from tidelog.pipelines.jobs.earnings.packing import QUALITY, entries_of
+from tidelog.pipelines.jobs.earnings.packing import LETTERS, QUALITY, entries_of
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
 from tidelog.pipelines.jobs.earnings.publisher import StatePublisher
 from tidelog.pipelines.jobs.earnings.schema import TOPIC, Credit, TaskStep, UserEarnings, state_json
@@ -64,10 +65,23 @@ class BatchWork:
     def __call__(self, part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
         """Work off the parcels of a part; the answer is read by :meth:`finish`."""
         counted: list[bytes] = []
-        credits, steps, letters = entries_of(_without_quality(parcels, counted))
-        written = self.take(part, credits, steps, letters if self.with_letters else ())
+        with LetterSpill() as letters:
+            credits, steps = entries_of(self._entries(part, parcels, counted, letters))
+            written = self.take(part, credits, steps, letters.of(part))
         quality = [each.decode() for each in counted]
         yield json.dumps([self.sink.told(written), quality])
+
+    def _entries(
+        self, part: int, parcels: Iterable[Parcel], counted: list[bytes], letters: LetterSpill
+    ) -> Iterator[Parcel]:
+        """The parcels of entries, which are merged before any letter is written; others are put aside."""
+        for parcel in parcels:
+            if parcel.kind == QUALITY:
+                counted.append(parcel.data)
+            elif parcel.kind != LETTERS:
+                yield parcel
+            elif self.with_letters:
+                letters.add(part, parcel.data)
 
     def take(
         self, part: int, credits: Sequence[Credit], steps: Sequence[TaskStep], letters: Iterable[bytes] = ()
@@ -98,14 +112,6 @@ class BatchWork:
         return quality_of(each for _, counted in told for each in counted)
 
 
-def _without_quality(parcels: Iterable[Parcel], counted: list[bytes]) -> Iterator[Parcel]:
-    for parcel in parcels:
-        if parcel.kind == QUALITY:
-            counted.append(parcel.data)
-        else:
-            yield parcel
-
-
 def merge_entries(settings: PipelineSettings, parts: LedgerParts) -> Unpack:
     """The work of a backfill on entries: into the ledger, as they come; answers with their number."""
 
@@ -124,7 +130,7 @@ def merge_entries(settings: PipelineSettings, parts: LedgerParts) -> Unpack:
 
 
 def _merge(ledger: Ledger, parcels: Sequence[Parcel]) -> int:
-    credits, steps, _ = entries_of(parcels)
+    credits, steps = entries_of(parcels)
     if credits or steps:
         ledger.merge(credits, steps)
     return len(credits) + len(steps)

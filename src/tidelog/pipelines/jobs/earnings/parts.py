@@ -105,6 +105,7 @@ def _make(directory: Path, settings: PipelineSettings) -> _Note:
     try:
         os.link(unfinished, directory / _FILE)
     except FileExistsError:
+        # Another process was quicker; what it has noted is read below.
         pass
     finally:
         unfinished.unlink()

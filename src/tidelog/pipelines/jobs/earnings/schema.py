@@ -17,7 +17,6 @@ order as text is their order in time; ``day`` is their first ten characters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -66,8 +65,7 @@ class TaskStep(NamedTuple):
     steps: int
 
 
-@dataclass(frozen=True, slots=True)
-class TaskProgress:
+class TaskProgress(msgspec.Struct, frozen=True, gc=False):
     """How far a user is with a task; ``completed_at`` is when the last missing step was first done."""
 
     steps_done: int
@@ -76,8 +74,7 @@ class TaskProgress:
     last_event_time: str
 
 
-@dataclass(frozen=True, slots=True)
-class UserEarnings:
+class UserEarnings(msgspec.Struct, frozen=True):
     """Everything that follows from a user's part of the ledger; ``as_of`` is its latest event."""
 
     user_id: str

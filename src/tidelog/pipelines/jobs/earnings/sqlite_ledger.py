@@ -276,8 +276,8 @@ class SqliteLedger:
 
     def _states(self) -> list[UserEarnings]:
         sources: dict[str, list[tuple[str, int, int, str]]] = defaultdict(list)
-        for user_id, *source in self._execute(_BY_SOURCE):
-            sources[user_id].append((source[0], source[1], source[2], source[3]))
+        for user_id, source, cents, credits, last_time in self._execute(_BY_SOURCE):
+            sources[user_id].append((source, cents, credits, last_time))
         tasks: dict[str, dict[str, TaskProgress]] = defaultdict(dict)
         for user_id, task_id, *progress in self._execute(_TASKS_OF):
             tasks[user_id][task_id] = TaskProgress(*progress)

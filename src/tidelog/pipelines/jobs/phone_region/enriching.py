@@ -6,7 +6,7 @@ says about a user is one row, the newest that was shown to be theirs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -17,14 +17,21 @@ import pyarrow as pa
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.dead_letter import letter_batch
-from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows, parser_of, reason_columns
+from tidelog.pipelines.framework.event_parser import (
+    EventParser,
+    ParsedRows,
+    Values,
+    parser_of,
+    reason_columns,
+)
+from tidelog.pipelines.framework.events import EventKind
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE, TOPIC
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.jobs.phone_region.numbers import Described, PhoneRegion
+    from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""
@@ -34,12 +41,8 @@ UserRow = tuple[Any, ...]
 
 _PARSER: EventParser = parser_of(KINDS)
 _AT = {name: index for index, name in enumerate(_PARSER.fields)}
-_OTHERS = tuple(name for name in _PARSER.fields if name != "event_time")
-_Enriched = msgspec.defstruct(
-    "Enriched",
-    [(name, Any, None) for name in ("kind", "event_time", *_OTHERS, "subject_id", "phone_region")],
-    omit_defaults=True,
-    gc=False,
+_USER, _EVENT_ID, _SUCCESS, _RESULT, _PHONE = map(
+    _AT.__getitem__, ("user_id", "event_id", "success", "result", "phone")
 )
 _ENCODER = msgspec.json.Encoder()
 _CACHED = 1 << 14
@@ -57,13 +60,30 @@ class Reading:
     country: str
     language: str
 
-    def look_up(self) -> Callable[[str], Described]:
-        """What looks numbers up."""
+    def reader(self) -> Callable[[str, int], NumberRead]:
+        """What reads a number in an event of a moment."""
         # The numbering plans are for the workers; a driver need not load them.
         from tidelog.pipelines.jobs.phone_region.numbers import look_up
 
-        country, language = self.country, self.language
-        return lambda phone: look_up(phone, country, language)
+        country, language, written_of = self.country, self.language, self.phones.of
+
+        def read(phone: str, time_us: int) -> NumberRead:
+            e164, region = look_up(phone, country, language)
+            written = written_of(phone, time_us)
+            return NumberRead(written, e164 if written == phone else e164 and written, region)
+
+        return read
+
+
+class NumberRead(NamedTuple):
+    """A number of an event."""
+
+    written: str
+    """What is written in its place."""
+    e164: str | None
+    """What is written for its international form; None where it has none."""
+    region: PhoneRegion
+    """What is known about it."""
 
 
 class Shown(NamedTuple):
@@ -90,33 +110,26 @@ class UserRegions:
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self._look_up: Callable[[str], Described] | None = None
         self._newest: dict[str, Shown] = {}
 
     def __len__(self) -> int:
         return len(self._newest)
 
-    def add(self, user_id: str, time_us: int, event_id: str, phone: str) -> None:
+    def add(self, user_id: str, time_us: int, event_id: str, number: NumberRead) -> None:
         """Take a number that was shown to be a user's, if it can be somebody's mobile phone."""
-        if not self._is_newer(user_id, time_us, event_id):
-            return
-        if self._look_up is None:
-            self._look_up = self.reading.look_up()
-        e164, region = self._look_up(phone)
-        if region.valid:
-            written = self.reading.phones.of(phone, time_us)
-            number = e164 if written == phone else written
-            assert number is not None, "it is valid"
-            self._newest[user_id] = Shown(time_us, event_id, number, _of_number(region))
+        if number.region.valid and self.is_newer(user_id, time_us, event_id):
+            assert number.e164 is not None, "it is valid"
+            self._newest[user_id] = Shown(time_us, event_id, number.e164, _of_number(number.region))
 
     def take(self, found: Found) -> None:
         """Take what another task has found."""
         told, users = found
         for user_id, time_us, event_id, number, index in users:
-            if self._is_newer(user_id, time_us, event_id):
+            if self.is_newer(user_id, time_us, event_id):
                 self._newest[user_id] = Shown(time_us, event_id, number, told[index])
 
-    def _is_newer(self, user_id: str, time_us: int, event_id: str) -> bool:
+    def is_newer(self, user_id: str, time_us: int, event_id: str) -> bool:
+        """Whether an event is newer than what is known of its user."""
         known = self._newest.get(user_id)
         return known is None or (known.time_us, known.event_id) < (time_us, event_id)
 
@@ -145,8 +158,7 @@ def enrich(
     for batch in batches:
         parsed = parse(batch)
         quality.add_rows(_PARSER, parsed)
-        yield _records(parsed, users.reading)
-        show(parsed, users)
+        yield _records(parsed, users)
         if any(parsed.reasons):
             yield letter_batch(batch, *reason_columns(parsed.reasons), pipeline, users.reading.phones)
 
@@ -157,46 +169,59 @@ def parse(batch: pa.RecordBatch) -> ParsedRows:
 
 
 def show(parsed: ParsedRows, users: UserRegions, first_us: int = 0, end_us: int | None = None) -> int:
-    """Give ``users`` what the events from ``first_us`` to before ``end_us`` show; returns how many these are.
-
-    A successful login and a code that came back show that a number is a user's.
-    """
+    """Give ``users`` what events from ``first_us`` to before ``end_us`` show; returns how many there are."""
     counted = 0
-    times = parsed.times["event_time"].cast(pa.int64()).to_pylist()
-    success, result, phone, user_id, event_id = map(
-        _AT.__getitem__, ("success", "result", "phone", "user_id", "event_id")
-    )
-    for time_us, values, reason in zip(times, parsed.values, parsed.reasons, strict=True):
+    read = users.reading.reader()
+    for time_us, values, reason in zip(_times_us(parsed), parsed.values, parsed.reasons, strict=True):
         if reason is not None or time_us < first_us or (end_us is not None and time_us >= end_us):
             continue
         counted += 1
-        if values[success] or values[result] == "verified":
-            users.add(values[user_id], time_us, values[event_id], values[phone])
+        if _shows_number(values):
+            user_id, event_id = values[_USER], values[_EVENT_ID]
+            if users.is_newer(user_id, time_us, event_id):
+                users.add(user_id, time_us, event_id, read(values[_PHONE], time_us))
     return counted
 
 
-def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
-    """Enriched events as records of the topic, key: whose number it is."""
+def _shows_number(values: Values) -> bool:
+    """Whether an event shows that its number is the user's: a successful login, a code that came back."""
+    return bool(values[_SUCCESS]) or values[_RESULT] == "verified"
+
+
+def _times_us(parsed: ParsedRows) -> list[int]:
+    times: list[int] = parsed.times["event_time"].cast(pa.int64()).to_pylist()
+    return times
+
+
+def _records(parsed: ParsedRows, users: UserRegions) -> pa.RecordBatch:
+    """Enriched events as records of the topic, key: whose number it is; ``users`` takes what they show."""
     keys: list[bytes] = []
     made: list[bytes] = []
-    encode, look_up, written_of = _ENCODER.encode, reading.look_up(), reading.phones.of
-    at_time = _AT["event_time"]
-    texts = parsed.time_texts("event_time", at_time)
-    times_us = parsed.times["event_time"].cast(pa.int64()).to_pylist()
-    places = (_AT["invitee_id"], _AT["invitee_phone"], _AT["user_id"], _AT["phone"])
-    rows = zip(parsed.kinds, parsed.values, texts, times_us, parsed.reasons, strict=True)
+    encode, read = _ENCODER.encode, users.reading.reader()
+    texts = parsed.time_texts("event_time", _AT["event_time"])
+    rows = zip(parsed.kinds, parsed.values, texts, _times_us(parsed), parsed.reasons, strict=True)
     for kind, values, time, time_us, reason in rows:
         if reason is not None or kind is None:
             continue
-        subject, phone = places[:2] if kind is events.INVITE else places[2:]
-        number = values[phone]
-        written = written_of(number, time_us)
-        others = [*values[:at_time], *values[at_time + 1 :]]
-        others[phone - (phone > at_time)] = written
-        e164, region = look_up(number)
-        told = _region(e164 if written == number else e164 and written, region)
-        keys.append(values[subject].encode())
-        made.append(encode(_Enriched(kind.name, time, *others, values[subject], told)))
+        form = _FORMS[kind.name]
+        number = read(values[form.phone], time_us)
+        subject = values[form.subject]
+        keys.append(subject.encode())
+        made.append(
+            encode(
+                form.struct(
+                    kind.name,
+                    time,
+                    *form.before(values),
+                    number.written,
+                    *form.after(values),
+                    subject,
+                    _region(number.e164, number.region),
+                )
+            )
+        )
+        if _shows_number(values):
+            users.add(values[_USER], time_us, values[_EVENT_ID], number)
     return pa.RecordBatch.from_arrays(
         [
             pa.repeat(pa.scalar(TOPIC), len(made)),
@@ -206,6 +231,43 @@ def _records(parsed: ParsedRows, reading: Reading) -> pa.RecordBatch:
         ],
         schema=RECORD_SCHEMA,
     )
+
+
+class _Form(NamedTuple):
+    """How an event of one kind is written."""
+
+    struct: Callable[..., Any]
+    """Its kind, time, the other fields, and what is added to them."""
+    subject: int
+    """Where in the wide row it says whose number it is."""
+    phone: int
+    """Where the number is."""
+    before: Callable[[Values], Values]
+    """Of the wide row the fields before the number, but for the time."""
+    after: Callable[[Values], Values]
+
+
+def _form(kind: EventKind) -> _Form:
+    subject, phone = ("invitee_id", "invitee_phone") if kind is events.INVITE else ("user_id", "phone")
+    own = {field.name for field in kind.fields} - {"event_time"}
+    names = [name for name in _PARSER.fields if name in own]
+    at = names.index(phone)
+    struct = msgspec.defstruct(
+        "Enriched",
+        [(name, Any, None) for name in ("kind", "event_time", *names, "subject_id", "phone_region")],
+        omit_defaults=True,
+        gc=False,
+    )
+    return _Form(struct, _AT[subject], _AT[phone], _values_of(names[:at]), _values_of(names[at + 1 :]))
+
+
+def _values_of(names: Sequence[str]) -> Callable[[Values], Values]:
+    """What takes some fields, two at least, out of a wide row."""
+    first, second, *others = map(_AT.__getitem__, names)
+    return itemgetter(first, second, *others)
+
+
+_FORMS = {kind.name: _form(kind) for kind in KINDS}
 
 
 def _region(e164: str | None, region: PhoneRegion) -> msgspec.Raw:
