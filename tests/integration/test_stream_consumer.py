@@ -12,9 +12,12 @@ import pytest
 from tests.integration.consumer_faces import DEADLINE_S, create_topic, numbered, produce, read, tp
 
 from tidelog.client.consumer.consumer import Consumer
+from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import DeadLetter, Retry, Skip
 from tidelog.client.consumer.stream_consumer import StreamConsumer
 from tidelog.errors import ConfigError
+from tidelog.pipelines.framework.letter import Place, read_letter
+from tidelog.pipelines.framework.redrive import OriginalRecords
 from tidelog.records.record_codec import ConsumerRecord
 
 
@@ -164,6 +167,39 @@ def test_dead_letters_carry_the_record_and_the_reason(
     assert committed(group_bootstrap, topic, topic, 1) == [3]
 
 
+def test_a_dead_letter_that_would_be_too_large_says_where_its_record_is_and_the_stream_goes_on(
+    group_bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    topic = topic_name()
+    create_topic(group_bootstrap, topic)
+    # One is too large for the client, and one for the broker.
+    create_topic(group_bootstrap, f"{topic}.dlq", max_message_bytes="5000")
+    produce(group_bootstrap, topic, [b"x" * 1_048_400, b"y" * 4900, b"fine"], message_max_bytes=1_048_588)
+    collected = Collected(1)
+
+    def handle(record: ConsumerRecord) -> None:
+        if record.value != b"fine":
+            raise ValueError("no, " * 1000)
+        collected.add(record)
+
+    with streams_of(group_bootstrap, {topic: 1}, handle, on_failure=DeadLetter("{topic}.dlq")):
+        collected.wait()
+    assert committed(group_bootstrap, topic, topic, 1) == [3]
+    with Consumer(bootstrap_servers=group_bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([tp(f"{topic}.dlq")])
+        letters = [read_letter(each) for each in read(consumer, 2)]
+    for offset, letter in enumerate(letters):
+        assert letter is not None
+        assert letter.left_out
+        assert (letter.place, letter.code) == (Place(topic, 0, offset), "builtins.ValueError")
+        assert (letter.key, letter.value, letter.headers) == (None, None, ())
+        assert letter.reason == "no, " * 500
+    options = {"bootstrap.servers": group_bootstrap}
+    with OriginalRecords(options) as records:
+        found = [each and records.whole(each) for each in letters]
+    assert [each and each.value for each in found] == [b"x" * 1_048_400, b"y" * 4900]
+
+
 def test_a_handler_is_called_again_before_it_is_given_up(
     group_bootstrap: str, topic_name: Callable[[], str]
 ) -> None:
@@ -199,6 +235,35 @@ def test_streams_that_are_stopped_from_a_handler_commit_what_was_handled(
 
     streams = streams_of(group_bootstrap, {topic: 1}, handle)
     streams.run()
+    assert committed(group_bootstrap, topic, topic, 1) == [5]
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["plain", "async"])
+def test_streams_that_are_closed_in_a_handler_do_not_wait_for_it(
+    group_bootstrap: str, topic_name: Callable[[], str], caplog: pytest.LogCaptureFixture, is_async: bool
+) -> None:
+    topic = topic_name()
+    create_topic(group_bootstrap, topic)
+    produce(group_bootstrap, topic, numbered(10))
+    refused: list[str] = []
+
+    def handle(record: ConsumerRecord) -> None:
+        if record.offset == 4:
+            streams.close()
+            with pytest.raises(IllegalStateError) as raised:
+                streams.wait()
+            refused.append(str(raised.value))
+
+    async def handle_on_loop(record: ConsumerRecord) -> None:
+        handle(record)
+
+    streams = streams_of(group_bootstrap, {topic: 1}, handle_on_loop if is_async else handle)
+    streams.start()
+    assert streams.wait(DEADLINE_S)
+    streams.close()
+    streams.stop()
+    assert refused == ["a handler waits for its own streams to end: call stop() there"]
+    assert "a handler still runs" not in caplog.text
     assert committed(group_bootstrap, topic, topic, 1) == [5]
 
 

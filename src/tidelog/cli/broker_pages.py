@@ -15,7 +15,7 @@ import math
 import socket
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,9 +95,9 @@ class BrokerPages:
         self._failed: dict[Place, tuple[float, PageError]] = {}
         self._tls: ssl.SSLContext | None = None
 
-    async def read(self, path: str) -> Pages:
-        """The page at ``path`` of every broker that has one."""
-        places = await self._find()
+    async def read(self, path: str, silent: Collection[int] = ()) -> Pages:
+        """The page at ``path`` of every broker that has one; those that are ``silent`` are not asked."""
+        places = [each for each in await self._find(silent) if each.broker not in silent]
         found = await asyncio.gather(*(self._read(place, path) for place in places), return_exceptions=True)
         pages = Pages({}, list(self._missing.problems), list(self._missing.silent))
         for page in found:
@@ -109,7 +109,7 @@ class BrokerPages:
                 pages.by_broker[int(page["broker"])] = page
         return pages
 
-    async def _find(self) -> list[Place]:
+    async def _find(self, silent: Collection[int]) -> list[Place]:
         if time.monotonic() < self._look_again_s:
             return self._places
         cluster = await self._admin.describe_cluster()
@@ -118,8 +118,11 @@ class BrokerPages:
             self._places, self._look_again_s = self._named, math.inf
             return self._places
         hosts = {str(node.id): node.host for node in cluster.nodes}
-        resources = [ConfigResource(ResourceType.BROKER, each) for each in hosts]
+        resources = [ConfigResource(ResourceType.BROKER, each) for each in hosts if int(each) not in silent]
         missing = Pages()
+        missing.problems += [
+            f"where broker {each} has its metrics is unknown: it does not answer" for each in sorted(silent)
+        ]
         try:
             configs = await self._admin.describe_configs(resources, names=[LISTENERS])
         except TidelogError as error:
@@ -132,7 +135,7 @@ class BrokerPages:
         ]
         if any(each.is_tls for each in places):
             self._tls = self._tls_context()
-        have_all_told = bool(configs) and all(each.error is None for each in configs)
+        have_all_told = bool(configs) and not silent and all(each.error is None for each in configs)
         self._look_again_s = math.inf if have_all_told else time.monotonic() + _TRY_AGAIN_S
         self._places, self._missing = places, missing
         return places

@@ -18,7 +18,7 @@ from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.metadata import Node
 from tidelog.client.resources import ClusterDescription, ConfigEntry, ConfigResult, ConfigSource
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metrics.http_server import HttpAnswer, HttpServer
+from tidelog.metrics.http_server import HttpAnswer, HttpRequest, HttpServer
 
 
 class Cluster:
@@ -167,6 +167,25 @@ def test_who_does_not_say_where_its_pages_are_is_asked_again_later(
         await server.close()
 
     asyncio.run(main())
+
+
+def test_the_page_of_a_broker_that_is_known_to_be_silent_is_not_waited_for() -> None:
+    asked: list[HttpRequest] = []
+
+    def answer(request: HttpRequest) -> HttpAnswer:
+        asked.append(request)
+        return HttpAnswer(200, "text/plain", iter((json.dumps({"broker": 1, "cluster": "this"}),)))
+
+    async def main() -> None:
+        server = HttpServer(answer)
+        pages = BrokerPages(cast(AsyncAdmin, Cluster(f"127.0.0.1:{await server.open('127.0.0.1', 0)}")))
+        assert list((await pages.read("/clients")).by_broker) == [1]
+        assert list((await pages.read("/clients", {1})).by_broker) == []
+        assert list((await pages.read("/clients")).by_broker) == [1]
+        await server.close()
+
+    asyncio.run(main())
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize("text", ["9404", "host:", "host:70000", "ftp://host:1", "host:1:x", ""])

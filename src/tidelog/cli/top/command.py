@@ -43,6 +43,8 @@ _PATIENCE = {"default.api.timeout.ms": 10_000, "request.timeout.ms": 10_000}
 """A picture that waits for half a minute is none."""
 _WINDOW_S = 10.0
 _FRAME_S = 1.0
+_LOOK_S = 3.0
+"""A look that takes longer waits for somebody, and the picture says so."""
 _TABLE_GAP = 3
 
 
@@ -101,6 +103,8 @@ class Watch:
         self._pages: BrokerPages | None = None
         self._stop = asyncio.Event()
         self._samples: deque[Sample] = deque()
+        self._silent: set[int] = set()
+        """Brokers that did not answer at the last look."""
 
     async def print_once(self) -> int:
         """Two looks, and what changed between them, as tables."""
@@ -130,7 +134,7 @@ class Watch:
         from tidelog.cli.top.picture import Frame, draw
 
         console = Console()
-        frame = Frame()
+        frame = Frame(due_s=self._interval_s + _LOOK_S)
         async with self._admin() as admin:
             # What is out of reach is said in a sentence, not on a screen that goes away.
             first = await self._sample(admin)
@@ -181,7 +185,7 @@ class Watch:
         """A look at the cluster, which is kept; None where somebody has ended it meanwhile."""
         if self._pages is None:
             self._pages = BrokerPages(admin, self._metrics)
-        looking = asyncio.create_task(take_sample(admin, self._pages))
+        looking = asyncio.create_task(take_sample(admin, self._pages, self._silent))
         ended = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({looking, ended}, return_when=asyncio.FIRST_COMPLETED)

@@ -7,6 +7,7 @@ not tell, queries that are not there and nobody who is throttled take no room wh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -38,6 +39,8 @@ class Frame:
     age_s: float = 0.0
     trouble: str = ""
     """Why there is no newer sample."""
+    due_s: float = math.inf
+    """The age at which there should be a newer one."""
 
     def add(self, load: ClusterLoad) -> None:
         """A newer load."""
@@ -155,6 +158,8 @@ def _health(frame: Frame, load: ClusterLoad) -> Text | None:
     told: list[str] = []
     if frame.trouble:
         told.append(f"no news for {frame.age_s:.0f} s: {frame.trouble}")
+    elif frame.age_s > frame.due_s:
+        told.append(f"no news for {frame.age_s:.0f} s: not all brokers have answered yet")
     down = [str(each.id) for each in load.brokers if not each.alive]
     if down:
         told.append(f"broker {', '.join(down)} is down")

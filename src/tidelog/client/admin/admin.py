@@ -210,10 +210,14 @@ class Admin:
     # -- groups
 
     def list_groups(
-        self, *, states: Collection[GroupState] = (), types: Collection[GroupType] = ()
+        self,
+        *,
+        states: Collection[GroupState] = (),
+        types: Collection[GroupType] = (),
+        broker_ids: Collection[int] | None = None,
     ) -> ListedGroups:
-        """The groups of all brokers, those in any of ``states`` and of any of ``types`` where given."""
-        return self._call(self._core.list_groups(states=states, types=types))
+        """The groups of all brokers or some, in any of ``states`` and of any of ``types`` where given."""
+        return self._call(self._core.list_groups(states=states, types=types, broker_ids=broker_ids))
 
     def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         """Each group with its members and their assignments.

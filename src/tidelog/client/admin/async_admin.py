@@ -274,10 +274,14 @@ class AsyncAdmin:
     # -- groups
 
     async def list_groups(
-        self, *, states: Collection[GroupState] = (), types: Collection[GroupType] = ()
+        self,
+        *,
+        states: Collection[GroupState] = (),
+        types: Collection[GroupType] = (),
+        broker_ids: Collection[int] | None = None,
     ) -> ListedGroups:
-        """The groups of all brokers, those in any of ``states`` and of any of ``types`` where given."""
-        return await list_groups(self.cluster, states=states, types=types)
+        """The groups of all brokers or some, in any of ``states`` and of any of ``types`` where given."""
+        return await list_groups(self.cluster, states=states, types=types, broker_ids=broker_ids)
 
     async def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         """Each group with its members and their assignments.

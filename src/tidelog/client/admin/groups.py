@@ -37,11 +37,16 @@ _TYPES_SINCE = 5
 
 
 async def list_groups(
-    cluster: Cluster, *, states: Collection[GroupState] = (), types: Collection[GroupType] = ()
+    cluster: Cluster,
+    *,
+    states: Collection[GroupState] = (),
+    types: Collection[GroupType] = (),
+    broker_ids: Collection[int] | None = None,
 ) -> ListedGroups:
     """See :meth:`AsyncAdmin.list_groups`."""
     deadline = cluster.deadline()
-    nodes = (await cluster.refresh([], deadline=deadline)).nodes.values()
+    known = (await cluster.refresh([], deadline=deadline)).nodes.values()
+    nodes = [node for node in known if broker_ids is None or node.id in broker_ids]
     asked = (_list_on(cluster, node, states, types, deadline) for node in nodes)
     groups: dict[str, GroupListing] = {}
     errors: list[TidelogError] = []

@@ -6,8 +6,9 @@
     Retry        call the handler again after a pause that grows, then do what ``then`` says
 
 A record counts as handled, and is committed, only after its policy has been carried out: a dead letter is
-acknowledged by all replicas first. Retries hold up their partition's stream; all pauses together should stay
-below ``max.poll.interval.ms``.
+acknowledged by all replicas first. A letter is larger than its record: where that is too large, it is written
+without the record's key, value and headers, and says where the record is. Retries hold up their partition's
+stream; all pauses together should stay below ``max.poll.interval.ms``.
 """
 
 from __future__ import annotations
@@ -51,19 +52,25 @@ class Retry:
 
 
 FailurePolicy = Stop | Skip | DeadLetter | Retry
+_REASON_CHARACTERS = 2000
+"""Of an error in a letter: many an error holds all of what could not be read."""
 
 
 def dead_letter_headers(
-    record: ConsumerRecord, error: BaseException, attempts: int
+    record: ConsumerRecord, error: BaseException, attempts: int, *, left_out: bool = False
 ) -> Sequence[RecordHeader]:
-    """The record's own headers, and why and from where it came."""
+    """The record's own headers, unless it is left out, and why and from where it came."""
+    reason = str(error) or type(error).__name__
     told = {
-        "dead-letter.reason": str(error) or type(error).__name__,
+        "dead-letter.reason": reason[:_REASON_CHARACTERS],
         "dead-letter.error": f"{type(error).__module__}.{type(error).__qualname__}",
         "dead-letter.attempts": str(attempts),
         "dead-letter.topic": record.topic,
         "dead-letter.partition": str(record.partition),
         "dead-letter.offset": str(record.offset),
         "dead-letter.timestamp": str(record.timestamp),
+        **({"dead-letter.record": "left-out"} if left_out else {}),
     }
-    return [*record.headers, *((name, text.encode()) for name, text in told.items())]
+    own = () if left_out else record.headers
+    # An error may tell what it has read of the record, also half a surrogate pair.
+    return [*own, *((name, text.encode(errors="replace")) for name, text in told.items())]

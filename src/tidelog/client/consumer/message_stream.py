@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import enum
 import inspect
 import logging
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -56,14 +58,23 @@ class DeadLetters:
         self._producer: Any = None
 
     async def send(self, topic: str, record: ConsumerRecord, error: BaseException, attempts: int) -> None:
-        """Send a record as it was read and wait until it is written."""
+        """Send a record as it was read and wait until it is written; without it where it is too large."""
         if self._producer is None:
             from tidelog.client.producer.async_producer import AsyncProducer  # most streams never need one
 
             self._producer = AsyncProducer(self._options, acks="all")
             await self._producer.start()
         headers = dead_letter_headers(record, error, attempts)
-        await self._producer.send(topic, record.value, key=record.key, headers=headers)
+        try:
+            await self._producer.send(topic, record.value, key=record.key, headers=headers)
+        except KafkaError as refused:
+            if refused.code is not ErrorCode.MESSAGE_TOO_LARGE:
+                raise
+            # It would be refused again at every start, and nothing behind it ever be handled.
+            place = f"{record.topic_partition} at offset {record.offset}"
+            logger.warning("the dead letter of %s is written without the record: %s", place, refused)
+            headers = dead_letter_headers(record, error, attempts, left_out=True)
+            await self._producer.send(topic, None, headers=headers)
 
     async def close(self) -> None:
         if self._producer is not None:
@@ -101,12 +112,19 @@ class MessageStream:
         )
         self._uncommitted: dict[TopicPartition, OffsetAndMetadata] = {}
         self._stopping = False
+        self._handling_thread: int | None = None
         self._worker: concurrent.futures.ThreadPoolExecutor | None = None
 
     def stop(self) -> None:
         """End after the record in work; from any thread."""
         self._stopping = True
-        self._consumer.wakeup()
+        with contextlib.suppress(RuntimeError):  # its loop is closed: the stream has ended
+            self._consumer.wakeup()
+
+    @property
+    def is_handling_here(self) -> bool:
+        """Whether the caller runs in the stream's thread, called by its handler."""
+        return self._handling_thread == threading.get_ident()
 
     async def run(self) -> StreamOutcome:
         """Read until stopped; what was handled is committed, unless a rebalance is still under way."""
@@ -160,6 +178,13 @@ class MessageStream:
 
     def _handle_plainly(self, records: list[ConsumerRecord], start: int) -> tuple[int, Exception | None]:
         """As :meth:`_handle`, in the stream's own thread: one switch of threads for many records."""
+        self._handling_thread = threading.get_ident()
+        try:
+            return self._handle_in_turn(records, start)
+        finally:
+            self._handling_thread = None
+
+    def _handle_in_turn(self, records: list[ConsumerRecord], start: int) -> tuple[int, Exception | None]:
         for index in range(start, len(records)):
             record = records[index]
             key, value = record.key, record.value

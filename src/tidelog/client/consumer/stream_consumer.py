@@ -25,6 +25,7 @@ from typing import Any, Self
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import FailurePolicy, Stop
 from tidelog.client.consumer.message_stream import DeadLetters, MessageStream, StreamOutcome
+from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
 from tidelog.errors import ConfigError
@@ -105,8 +106,14 @@ class StreamConsumer:
         """Wait until the streams have ended, whether they have; raises the error that ended them."""
         if self._ended is None:
             raise IllegalStateError("the streams were not started")
-        if self._thread is not None and not self._ended.done():
-            self._thread.check()  # what a forked child waits for would never come
+        if self._is_handling_here():
+            raise IllegalStateError("a handler waits for its own streams to end: call stop() there")
+        if self._thread is not None:
+            try:
+                self._thread.check()  # what a forked child waits for would never come
+            except ClientClosedError:
+                if not self._ended.done():
+                    raise
         try:
             self._ended.result(timeout)
         except TimeoutError:
@@ -122,18 +129,36 @@ class StreamConsumer:
                 stream.stop()
 
     def close(self, timeout: float = 30.0) -> None:
-        """Stop, wait for the records in work up to ``timeout`` seconds, leave the group."""
-        if self._closed or self._thread is None:
-            self._closed = True
-            return
+        """Stop, wait for the records in work up to ``timeout`` seconds, leave the group.
+
+        A handler cannot wait for itself: called there, it stops, and the rest is done behind the records.
+        """
         self._closed = True
-        self.stop()
+        if self._thread is None:
+            return
+        try:
+            self._thread.check()
+        except ClientClosedError:
+            return  # closed before, or another process's
         assert self._ended is not None
+        self.stop()
+        if self._is_handling_here():
+            self._ended.add_done_callback(self._close_thread)
+            return
         done, _ = concurrent.futures.wait([self._ended], timeout)
         if not done:
             logger.warning("a handler still runs after %g s: its record will be handled again", timeout)
             self._ended.cancel()
         self._thread.close()
+
+    def _close_thread(self, _: object) -> None:
+        assert self._thread is not None
+        self._thread.close()
+
+    def _is_handling_here(self) -> bool:
+        """Whether the caller is a handler, plain or ``async``, of these streams."""
+        on_loop = self._thread is not None and self._thread.is_current
+        return on_loop or any(stream.is_handling_here for stream in self._running)
 
     async def _run(self) -> None:
         dead_letters = DeadLetters(self._producer_options())

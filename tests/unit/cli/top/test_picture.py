@@ -60,6 +60,13 @@ def test_many_topics_give_way_to_groups(frame: Frame, height: int) -> None:
     assert any(line.startswith("billing") for line in lines)
 
 
+def test_a_look_that_takes_long_is_told_of_before_it_ends(frame: Frame) -> None:
+    frame.age_s, frame.due_s = 5.0, 5.0
+    assert "no news" not in "\n".join(shown(frame, 140, 30))
+    frame.age_s = 6.0
+    assert "no news for 6 s: not all brokers have answered yet" in shown(frame, 140, 30)[1]
+
+
 def test_trouble_is_told_in_a_line_below_the_first() -> None:
     frame = Frame()
     frame.add(load_between(sample(1.0, (0, 0)), sample(2.0, (0, 0), nodes=NODES[:1])))

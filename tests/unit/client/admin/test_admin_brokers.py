@@ -227,8 +227,10 @@ def test_a_picture_of_a_cluster_is_taken_though_a_broker_cannot_be_reached(half_
     )
 
     async def check(admin: AsyncAdmin) -> None:
-        sample = await take_sample(admin, BrokerPages(admin))
+        silent: set[int] = set()
+        sample = await take_sample(admin, BrokerPages(admin), silent)
         assert list(sample.disks) == [7]
+        assert silent == {8}
         assert any("127.0.0.1:1" in each for each in sample.problems)
         assert sample.watched.silent == (7,)
         assert "where broker 8 has its metrics is unknown" in sample.watched.missing
@@ -237,6 +239,53 @@ def test_a_picture_of_a_cluster_is_taken_though_a_broker_cannot_be_reached(half_
         assert any("127.0.0.1:1" in each for each in snapshot.problems)
 
     run_once(half_a_cluster, check)
+
+
+def test_the_next_picture_hardly_waits_for_a_broker_that_has_not_answered(
+    scripted_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    brief_s = "tidelog.cli.top.sample._BRIEF_S"
+    monkeypatch.setattr(brief_s, 0.05)
+    scripted_broker.handlers[ApiKey.DESCRIBE_LOG_DIRS] = lambda request, version: DescribeLogDirsResponse(
+        results=[DescribeLogDirsResult(log_dir="one")]
+    )
+    scripted_broker.handlers[ApiKey.LIST_GROUPS] = lambda request, version: ListGroupsResponse()
+    scripted_broker.handlers[ApiKey.DESCRIBE_CONFIGS] = lambda request, version: DescribeConfigsResponse(
+        results=[DescribeConfigsResult(resource_type=ResourceType.BROKER, resource_name="7")]
+    )
+
+    async def main() -> None:
+        asked: list[asyncio.StreamWriter] = []  # whoever accepts, and never answers
+        mute = await asyncio.start_server(lambda _, writer: asked.append(writer), "127.0.0.1", 0)
+        mute_port = mute.sockets[0].getsockname()[1]
+        ports = [mute_port]
+
+        def metadata(request: Any, version: int) -> MetadataResponse:
+            answer: MetadataResponse = scripted_broker.metadata()
+            answer.brokers += [
+                MetadataResponseBroker(node_id=8, host="127.0.0.1", port=each) for each in ports
+            ]
+            return answer
+
+        scripted_broker.handlers[ApiKey.METADATA] = metadata
+        async with scripted_broker, Cluster(scripted_broker.address, api_timeout_ms=3_600_000) as cluster:
+            admin = AsyncAdmin.of(cluster)
+            pages, silent = BrokerPages(admin), {8}
+            async with asyncio.timeout(30):
+                while not asked:  # on a busy machine a connection takes longer than it is waited for
+                    sample = await take_sample(admin, pages, silent)
+            assert (list(sample.disks), sample.problems) == ([7], ("broker 8 does not answer",))
+            assert "where broker 8 has its metrics is unknown: it does not answer" in sample.watched.missing
+            assert silent == {8}
+            ports[:] = [scripted_broker.port]
+            monkeypatch.setattr(brief_s, 30)
+            assert list((await take_sample(admin, pages, silent)).disks) == [7, 8]
+            assert silent == set()
+        mute.close()
+        for each in asked:
+            each.close()
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
