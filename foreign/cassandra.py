@@ -12,16 +12,14 @@ import json
 import os
 import re
 import subprocess
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 from foreign import toolchain
 from foreign.broker_process import free_port
+from foreign.java_server import JavaServer
 from tidelog.pipelines.cassandra_options import CassandraOptions
 
-STARTUP_TIMEOUT_S = 180.0
-SHUTDOWN_TIMEOUT_S = 60.0
 MAIN = "org.apache.cassandra.service.CassandraDaemon"
 JARS = "cassandra-5"
 
@@ -64,71 +62,23 @@ class Guard(NamedTuple):
     """How its first user connects."""
 
 
-class Cassandra:
+class Cassandra(JavaServer):
     """A node with all its files below ``directory``; a restart keeps the data."""
+
+    name = "Cassandra"
+    startup_timeout_s = 180.0
 
     def __init__(
         self, directory: Path, port: int | None = None, heap: str = "512m", guard: Guard | None = None
     ) -> None:
-        self.directory = directory.absolute()
+        super().__init__(directory, free_port() if port is None else port)
         self.guard = guard
-        self.port = free_port() if port is None else port
         self.heap = heap
-        self.output = self.directory / "cassandra.out"
         self._storage_port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def contact_points(self) -> str:
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def start(self) -> None:
-        """Start the node and wait until it answers queries."""
-        command = self._command()
-        self._write_configuration()
-        with self.output.open("ab") as output:
-            self._process = subprocess.Popen(
-                command,
-                cwd=self.directory,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                # Ctrl-C is for who runs it, and who ends it in good order.
-                start_new_session=True,
-            )
-        deadline = time.monotonic() + STARTUP_TIMEOUT_S
-        while not self._answers():
-            if self._process.poll() is not None:
-                raise RuntimeError(f"Cassandra ended at start:\n{self.last_output()}")
-            if time.monotonic() > deadline:
-                self.stop()
-                raise RuntimeError(
-                    f"Cassandra did not answer within {STARTUP_TIMEOUT_S:.0f} s:\n{self.last_output()}"
-                )
-            time.sleep(0.2)
-
-    def stop(self) -> None:
-        """Stop in good order, or else by force."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(SHUTDOWN_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
-    def wait(self) -> int:
-        """Wait until it ends by itself."""
-        return self._process.wait() if self._process is not None else 0
-
-    def last_output(self) -> str:
-        return "\n".join(self.output.read_text(errors="replace").splitlines()[-30:])
 
     def _answers(self) -> bool:
         from tidelog.pipelines.framework.sinks.cassandra_connection import (
@@ -149,6 +99,7 @@ class Cassandra:
 
     def _command(self) -> list[str]:
         java = _java()
+        self._write_configuration()
         jars = Path(toolchain.classpath(JARS).removesuffix("/*"))
         (agent,) = jars.glob("jamm-*.jar")
         return [

@@ -6,8 +6,6 @@ A realm is given as Keycloak's own JSON and taken over at the start; nothing is 
 from __future__ import annotations
 
 import json
-import subprocess
-import time
 import urllib.request
 import zipfile
 from pathlib import Path
@@ -16,21 +14,20 @@ from typing import Any, Self
 
 from foreign import toolchain
 from foreign.broker_process import free_port
+from foreign.java_server import JavaServer
 
-STARTUP_TIMEOUT_S = 240.0
-SHUTDOWN_TIMEOUT_S = 60.0
 PACKAGE = "keycloak-26"
 
 
-class Keycloak:
+class Keycloak(JavaServer):
     """A server with one realm, all its files below ``directory``; started by ``with``."""
 
+    name = "Keycloak"
+    startup_timeout_s = 240.0
+
     def __init__(self, directory: Path, realm: dict[str, Any]) -> None:
-        self.port = free_port()
-        self.output = directory / "keycloak.out"
-        self._directory = directory
+        super().__init__(directory, free_port())
         self._realm = realm
-        self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def issuer(self) -> str:
@@ -43,52 +40,31 @@ class Keycloak:
         return f"{self.issuer}/protocol/openid-connect"
 
     def __enter__(self) -> Self:
-        home = self._unpack()
-        realms = home / "data" / "import"
-        realms.mkdir(parents=True)
-        (realms / "realm.json").write_text(json.dumps(self._realm))
-        options = ["--http-host=127.0.0.1", f"--http-port={self.port}", "--import-realm"]
-        with self.output.open("wb") as output:
-            self._process = subprocess.Popen(
-                [str(home / "bin" / "kc.sh"), "start-dev", *options],
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        try:
-            self._wait()
-        except BaseException:
-            self._stop()
-            raise
+        self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stop()
+        self.stop()
+
+    def _command(self) -> list[str]:
+        home = self._unpack()
+        realms = home / "data" / "import"
+        realms.mkdir(parents=True)
+        (realms / "realm.json").write_text(json.dumps(self._realm))
+        options = ["--http-host=127.0.0.1", f"--http-port={self.port}", "--import-realm"]
+        return [str(home / "bin" / "kc.sh"), "start-dev", *options]
 
     def _unpack(self) -> Path:
         toolchain.program("java")
         packages = Path(toolchain.classpath(PACKAGE).removesuffix("/*"))
         (package,) = packages.glob("keycloak-quarkus-dist-*.zip")
         with zipfile.ZipFile(package) as archive:
-            archive.extractall(self._directory)
-        (script,) = self._directory.glob("keycloak-*/bin/kc.sh")
+            archive.extractall(self.directory)
+        (script,) = self.directory.glob("keycloak-*/bin/kc.sh")
         script.chmod(0o755)
         return script.parents[1]
-
-    def _wait(self) -> None:
-        assert self._process is not None
-        deadline = time.monotonic() + STARTUP_TIMEOUT_S
-        while not self._answers():
-            if self._process.poll() is not None:
-                raise RuntimeError(f"Keycloak ended at start:\n{self._last_output()}")
-            if time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"Keycloak did not answer within {STARTUP_TIMEOUT_S:.0f} s:\n{self._last_output()}"
-                )
-            time.sleep(0.2)
 
     def _answers(self) -> bool:
         try:
@@ -98,16 +74,3 @@ class Keycloak:
                 return bool(answer.status == 200)
         except OSError:
             return False
-
-    def _stop(self) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(SHUTDOWN_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-
-    def _last_output(self) -> str:
-        return "\n".join(self.output.read_text(errors="replace").splitlines()[-30:])
