@@ -83,6 +83,25 @@ class Member:
     def count(self, kind: str) -> int:
         return sum(event.kind == kind for event in self.events)
 
+    def check_losses(self) -> None:
+        """It was told that it lost its partitions, each time once: what is lost twice was got back between.
+
+        A machine that stands still for a moment may well put a member out a second time.
+        """
+        held: set[Place] = set()
+        losses = 0
+        for event in self.events:
+            if event.kind == "assigned":
+                held |= set(event.places)
+            elif event.kind == "revoked":
+                held -= set(event.places)
+            elif event.kind == "lost":
+                assert event.places, f"{self.name} was told that it lost nothing"
+                assert held >= set(event.places), f"{self.name} lost {event.places} and had {sorted(held)}"
+                held -= set(event.places)
+                losses += 1
+        assert losses, f"{self.name} was never told that it lost its partitions"
+
     @property
     def failures(self) -> list[str]:
         return [

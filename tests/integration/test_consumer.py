@@ -131,7 +131,7 @@ def test_iteration_with_a_timeout_ends_when_nothing_comes(
     produce(bootstrap, topic, numbered(3))
     consumer = consumer_of(fetch_max_wait_ms=50)
     consumer.assign([tp(topic)])
-    assert [record.value for record in consumer.records(timeout=2.0)] == numbered(3)
+    assert [record.value for record in consumer.records(timeout=4.0)] == numbered(3)
 
 
 def test_a_seek_inside_an_iteration_takes_effect_at_once(
