@@ -331,6 +331,11 @@ class Cluster:
         self.updates.take(fresh, keep_other_topics=topics is not None)
         return fresh
 
+    async def controllers_metadata(self, topics: Collection[str]) -> ClusterMetadata:
+        """What the controller tells of ``topics``: it is the first to know of what it has changed."""
+        request = _metadata_request(topics, allow_auto_create=False)
+        return parse_metadata(await self.request_controller(request, MetadataResponse, lambda _: ()))
+
     async def topic(
         self, name: str, *, allow_auto_create: bool = False, deadline: Deadline | None = None
     ) -> TopicMetadata:
@@ -518,10 +523,7 @@ class Cluster:
         allow_auto_create: bool,
         deadline: Deadline,
     ) -> ClusterMetadata:
-        request = MetadataRequest(
-            topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
-            allow_auto_topic_creation=allow_auto_create,
-        )
+        request = _metadata_request(topics, allow_auto_create)
         response = await connection.request(request, MetadataResponse, self._one_request(deadline))
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
             await self._rebootstrap()
@@ -551,3 +553,10 @@ class Cluster:
         ids |= {Address(node.host, node.port): f"node-{node.id}" for node in self.metadata.nodes.values()}
         found = list(self.peers.traffic.items())
         return {ids.get(address, str(address)): each for address, each in found}
+
+
+def _metadata_request(topics: Collection[str] | None, allow_auto_create: bool) -> MetadataRequest:
+    return MetadataRequest(
+        topics=None if topics is None else [MetadataRequestTopic(name=name) for name in topics],
+        allow_auto_topic_creation=allow_auto_create,
+    )

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
@@ -28,6 +29,7 @@ from tidelog.controller.topic_names import validate_topic_name
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
+from tidelog.in_turns import in_turns
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.client_metrics import check_subscription
@@ -62,6 +64,7 @@ logger = logging.getLogger(__name__)
 
 _AUTO_CREATE_TIMEOUT_MS = 10_000
 _DEFAULT_WAIT_MS = 30_000
+_AT_A_TIME = 100
 _TRIES = 10
 
 
@@ -176,8 +179,27 @@ class ClusterAdmin:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders anew."""
-        return await self._membership.controller.elect_leaders(partitions, election, timeout_ms=timeout_ms)
+        """Elect leaders anew; answered when this broker knows who was elected."""
+        controller = self._membership.controller
+        outcomes = await controller.elect_leaders(partitions, election, timeout_ms=timeout_ms)
+        elected: list[tuple[TopicPartition, int]] = []
+        async for partition, error in in_turns(outcomes.items(), _AT_A_TIME):
+            if error is None:
+                elected.append((partition, controller.leader_epoch(partition)))
+
+        def are_known() -> bool:
+            while elected and self._leader_epoch(elected[-1][0]) >= elected[-1][1]:
+                elected.pop()
+            return not elected
+
+        await self._wait(are_known, timeout_ms)
+        return outcomes
+
+    def _leader_epoch(self, partition: TopicPartition) -> int:
+        """That of this broker's metadata; of a topic that is gone nothing more is to come."""
+        topic = self._image.topics.get(partition.topic)
+        found = None if topic is None else topic.partitions.get(partition.partition)
+        return sys.maxsize if found is None else found.leader_epoch
 
     async def reassign(
         self,

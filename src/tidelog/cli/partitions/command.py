@@ -114,11 +114,11 @@ def _texts(topics: list[str] | None, partitions: list[int] | None, all_topics: b
 async def _leaders(
     admin: AsyncAdmin, results: list[PartitionResult], kind: ElectionType
 ) -> dict[TopicPartition, int | None]:
-    """Who leads the partitions now. Brokers hear of an election a little later than we do."""
+    """Who leads the partitions now, by the controller: other brokers hear of it a little later."""
     elected = {result.partition for result in results if result.error is None}
     leaders: dict[TopicPartition, int | None] = {}
     names = {result.partition.topic for result in results}
-    for topic in (await admin.describe_topics(names)).values() if names else ():
+    for topic in (await admin.describe_topics(names, by_controller=True)).values() if names else ():
         if isinstance(topic, KafkaError):
             continue
         for each in topic.partitions:

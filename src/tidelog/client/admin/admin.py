@@ -166,9 +166,14 @@ class Admin:
         """Every topic that may be seen, by name."""
         return self._call(self._core.list_topics(include_internal=include_internal))
 
-    def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription | KafkaError]:
-        """Each of ``names`` with its description, or why there is none; never creates a topic."""
-        return self._call(self._core.describe_topics(names))
+    def describe_topics(
+        self, names: Collection[str], *, by_controller: bool = False
+    ) -> dict[str, TopicDescription | KafkaError]:
+        """Each of ``names`` with its description, or why there is none; never creates a topic.
+
+        Any broker is asked. What was changed just now is known to the controller first: ``by_controller``.
+        """
+        return self._call(self._core.describe_topics(names, by_controller=by_controller))
 
     def list_offsets(
         self,

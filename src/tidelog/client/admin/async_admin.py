@@ -225,9 +225,14 @@ class AsyncAdmin:
         """Every topic that may be seen, by name."""
         return await topics.list_topics(self.cluster, include_internal=include_internal)
 
-    async def describe_topics(self, names: Collection[str]) -> dict[str, TopicDescription | KafkaError]:
-        """Each of ``names`` with its description, or why there is none; never creates a topic."""
-        return await topics.describe_topics(self.cluster, _listed(names, str))
+    async def describe_topics(
+        self, names: Collection[str], *, by_controller: bool = False
+    ) -> dict[str, TopicDescription | KafkaError]:
+        """Each of ``names`` with its description, or why there is none; never creates a topic.
+
+        Any broker is asked. What was changed just now is known to the controller first: ``by_controller``.
+        """
+        return await topics.describe_topics(self.cluster, _listed(names, str), by_controller=by_controller)
 
     async def list_offsets(
         self,

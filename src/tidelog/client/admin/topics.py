@@ -167,10 +167,10 @@ async def list_topics(cluster: Cluster, *, include_internal: bool) -> list[Topic
 
 
 async def describe_topics(
-    cluster: Cluster, names: Collection[str]
+    cluster: Cluster, names: Collection[str], *, by_controller: bool = False
 ) -> dict[str, TopicDescription | KafkaError]:
     """See :meth:`AsyncAdmin.describe_topics`."""
-    metadata = await cluster.refresh(list(names))
+    metadata = await (cluster.controllers_metadata(names) if by_controller else cluster.refresh(list(names)))
     described: dict[str, TopicDescription | KafkaError] = {}
     for name in names:
         topic = metadata.topics.get(name)

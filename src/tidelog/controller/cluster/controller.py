@@ -28,7 +28,7 @@ from tidelog.controller.cluster.reassignment import TargetReplicas
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
-from tidelog.ids import TopicPartition, Uuid
+from tidelog.ids import NO_LEADER_EPOCH, TopicPartition, Uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.store import (
     BadVersion,
@@ -305,6 +305,10 @@ class ClusterController:
         return await self._run(
             "elect leaders", lambda: self.term.topics.elect(partitions, election), timeout_ms
         )
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        """The epoch of a partition's leader; below all others where this is no longer the controller."""
+        return NO_LEADER_EPOCH if self._term is None else self._term.context.leader_epoch(partition)
 
     async def reassign(
         self,

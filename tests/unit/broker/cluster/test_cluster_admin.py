@@ -12,8 +12,9 @@ from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.broker.cluster.admin import ClusterAdmin
 from tidelog.broker.cluster.membership import ClusterMembership
+from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import random_uuid
+from tidelog.ids import TopicPartition, random_uuid
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -21,16 +22,38 @@ from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import PartitionImage, TopicImage
 from tidelog.metadata.store import Create, Op, Result, SessionExpired, ensure_path, put
 from tidelog.security.password_encoder import PasswordEncoder
+from tidelog.wire.messages.update_metadata import (
+    UpdateMetadataPartitionState,
+    UpdateMetadataRequest,
+    UpdateMetadataTopicState,
+)
 
 TOPIC = "orders"
+
+
+class ElectedMembership:
+    """The membership of a controller that has elected in epoch 1, but for partitions that needed none."""
+
+    def __init__(self) -> None:
+        self.controller = self
+
+    async def elect_leaders(
+        self, partitions: Sequence[TopicPartition], election: ElectionType, *, timeout_ms: int | None = None
+    ) -> dict[TopicPartition, KafkaError | None]:
+        needless = KafkaError(ErrorCode.ELECTION_NOT_NEEDED)
+        return {each: None if each.partition == 0 else needless for each in partitions}
+
+    def leader_epoch(self, partition: TopicPartition) -> int:
+        return 1
 
 
 class Scene:
     def __init__(self, store: MemorySession, feed: ClusterFeed, options: Mapping[str, str]) -> None:
         self.store = store
+        self.feed = feed
         config = BrokerConfig({"broker.id": "1", **options})
         configs = DynamicConfigs(store, feed, config)
-        self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, None))
+        self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, ElectedMembership()))
         partition = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
         feed.image.install(TopicImage(TOPIC, random_uuid(), {0: partition}))
 
@@ -53,6 +76,46 @@ def run(test: Callable[[Scene], Awaitable[None]], options: Mapping[str, str] | N
         await feed.close()
 
     asyncio.run(main())
+
+
+def test_an_election_is_answered_when_this_broker_knows_of_it() -> None:
+    async def test(scene: Scene) -> None:
+        topic = scene.feed.image.topics[TOPIC]
+        partitions = [TopicPartition(TOPIC, index) for index in (0, 1)]
+        election = asyncio.ensure_future(scene.admin.elect_leaders(partitions, ElectionType.PREFERRED))
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert not election.done()
+        state = UpdateMetadataPartitionState(
+            topic_name=TOPIC, leader=1, leader_epoch=1, isr=[1], replicas=[1], offline_replicas=[]
+        )
+        told = UpdateMetadataTopicState(topic_name=TOPIC, topic_id=topic.id, partition_states=[state])
+        scene.feed.update(UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=[told]))
+        async with asyncio.timeout(30):
+            outcomes = await election
+        assert outcomes[partitions[0]] is None
+        needless = outcomes[partitions[1]]
+        assert needless is not None
+        assert needless.code is ErrorCode.ELECTION_NOT_NEEDED
+
+    run(test)
+
+
+def test_an_election_that_this_broker_does_not_hear_of_in_time_is_told_so() -> None:
+    async def test(scene: Scene) -> None:
+        with pytest.raises(KafkaError) as late:
+            await scene.admin.elect_leaders([TopicPartition(TOPIC, 0)], ElectionType.PREFERRED, timeout_ms=10)
+        assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
+
+    run(test)
+
+
+def test_nobody_waits_for_the_leader_of_a_topic_that_is_gone() -> None:
+    async def test(scene: Scene) -> None:
+        gone = TopicPartition("gone", 0)
+        assert await scene.admin.elect_leaders([gone], ElectionType.PREFERRED) == {gone: None}
+
+    run(test)
 
 
 def setting(**values: str) -> Callable[[Mapping[str, str]], dict[str, str]]:
