@@ -345,6 +345,31 @@ def test_hundreds_of_topics_are_paged_searched_and_starred(
     expect(rows).to_have_count(1)
 
 
+def test_what_a_page_that_was_left_has_asked_for_is_given_up(page: Page, console: ConsoleThread) -> None:
+    """The page's fixture fails where a script has failed."""
+    go(page, console, "topics")
+    heading(page, "Topics")
+    held: list[Route] = []
+    page.route("**/topics?**", lambda route: held.append(route))
+    with page.expect_request("**/topics?**"):
+        page.get_by_label("Search topics").fill("ord")
+    go(page, console, "groups")
+    heading(page, "Groups")
+    expect(page.locator("#failure")).to_be_empty()
+
+
+def test_what_a_click_could_not_do_is_said(page: Page, console: ConsoleThread) -> None:
+    go(page, console, "topics")
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    page.route("**/topics?**", lambda route: route.abort())
+    page.get_by_label("Search topics").fill("ord")
+    expect(page.locator("#failure").get_by_role("alert")).to_have_text("The console itself does not answer.")
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    go(page, console, "groups")
+    heading(page, "Groups")
+    expect(page.locator("#failure")).to_be_empty()
+
+
 def test_pages_speak_chinese(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics")
     page.get_by_label("Language").select_option("zh")

@@ -52,7 +52,7 @@ def open_page(browser: Browser) -> Iterator[Page]:
     )
     yield opened
     context.close()
-    assert errors == []
+    assert not errors, f"scripts of the page failed: {errors}"
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,5 @@
 // The way to the API: reads, changes with the session's token, streams.
+import { t } from "./words.js";
 
 /** Something that the console refused; `code` is a word for programs. */
 export class Refused extends Error {
@@ -12,6 +13,16 @@ export class Refused extends Error {
 export const session = {
   token: "", user: null, login: false, passwords: false, provider: null, tokens: false, clusters: [], read_only: false, version: "", history_fails: false,
 };
+
+/** Ask the console; where it cannot be reached that is said in words of ours. What was given up stays an `AbortError`. */
+async function asked(url, options) {
+  try {
+    return await fetch(url, options);
+  } catch (error) {
+    if (options.signal?.aborted) throw error;
+    throw new Refused(t("The console itself does not answer."), "AWAY", 0);
+  }
+}
 
 async function answered(answer) {
   const body = await answer.json().catch(() => ({ error: `the console answers with ${answer.status}` }));
@@ -30,7 +41,7 @@ export function address(path, query = {}) {
 }
 
 export async function get(path, query = {}, signal = undefined) {
-  return answered(await fetch(address(path, query), { signal, headers: { Accept: "application/json" } }));
+  return answered(await asked(address(path, query), { signal, headers: { Accept: "application/json" } }));
 }
 
 /** Throw the refusal of something that is then downloaded, for a browser shows nobody what a failed download says. */
@@ -38,7 +49,7 @@ export async function refuseFirst(path, query, patience_ms = 3_000) {
   const hangUp = new AbortController();
   const timer = setTimeout(() => hangUp.abort(), patience_ms);
   try {
-    const answer = await fetch(address(path, query), { signal: hangUp.signal });
+    const answer = await asked(address(path, query), { signal: hangUp.signal });
     if (!answer.ok) await answered(answer);
   } catch (error) {
     if (!hangUp.signal.aborted) throw error;
@@ -49,7 +60,7 @@ export async function refuseFirst(path, query, patience_ms = 3_000) {
 }
 
 export async function change(method, path, body = {}) {
-  return answered(await fetch(`/api${path}`, {
+  return answered(await asked(`/api${path}`, {
     method,
     headers: { "Content-Type": "application/json", "X-Console-Token": session.token },
     body: JSON.stringify(body),

@@ -1,6 +1,6 @@
 // The shell: who we are, which cluster, which page; and the stream that says when to look again.
 import { h, replace, refusal, place, plain, visible } from "./dom.js";
-import { at, begin, logOut, session } from "./api.js";
+import { at, begin, logOut, Refused, session } from "./api.js";
 import { chooseLanguage, language, LANGUAGES, t } from "./words.js";
 import { clock } from "./format.js";
 import { paint } from "./theme.js";
@@ -121,7 +121,7 @@ function frame(cluster, page) {
     shell = h("div", { class: "shell" }, side(cluster),
       h("main", { class: "main", id: "main", tabindex: "-1" },
         h("div", { class: `band ${session.clusters.find((each) => each.name === cluster).colour}` }),
-        h("div", { id: "notice", role: "status" }), h("div", { class: "page" })));
+        h("div", { id: "notice", role: "status" }), h("div", { id: "failure" }), h("div", { class: "page" })));
     shell.dataset.frame = `${cluster} ${language()}`;
     replace(document.body, h("a", { class: "skip", href: "#main", onclick: skip }, t("Skip to the page")), shell);
   }
@@ -129,6 +129,7 @@ function frame(cluster, page) {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
+  replace(document.getElementById("failure"));
   const old = shell.querySelector(".page");
   const root = h("div", { class: "page" });
   old.replaceWith(root);
@@ -201,6 +202,17 @@ function notice(said) {
   const element = document.getElementById("notice");
   if (element) replace(element, said ? h("div", { class: `notice ${said[0]}` }, plain(said[1])) : null);
 }
+
+// What a click or a choice has begun may fail when nobody waits for it any more. A page that was left has given its
+// questions up; what the console refused, or could not be asked, is said above the page; anything else is a bug of ours.
+window.addEventListener("unhandledrejection", (event) => {
+  const { reason } = event;
+  if (reason instanceof Refused) {
+    const element = document.getElementById("failure");
+    if (element && reason.code !== "LOGIN_NEEDED") replace(element, refusal(reason));
+  } else if (reason?.name !== "AbortError") return;
+  event.preventDefault();
+});
 
 chooseLanguage(language());
 window.addEventListener("hashchange", show);
