@@ -5,7 +5,9 @@ second time counts, when the JVM and the Python workers are warm. Events are tho
 the rarer kinds (logins, invitations) there are as many as a far larger population would send, so that each
 pipeline has some hundred thousand.
 CPU time is told apart: the JVM's, that of the driver's Python, and that of the Python workers, which fetch
-records, parse them and do the pipeline's work. "1 core" is the same with `local[1]` in place of `local[2]`.
+records, parse them and do the pipeline's work. "1 core" is the same with `local[1]` in place of `local[2]`,
+where one task runs at a time, but its JVM, its Python worker and the broker may still share two processors;
+with "1 processor" all of them have only one.
 
 The first time is in micro-batches of 50,000 records, and its later half shows where the time of one goes:
 "plan" is what Spark does on the driver before it runs anything (asking the source for its end, planning the
@@ -15,9 +17,12 @@ query), "run" the pipeline's work in tasks, "commit" the writing of both logs of
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +53,22 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
     for each in work_off(contestant, root, "local[1]", count):
         rate = each["events"] / each["seconds"]
         figures.add(NAME, contestant, f"{each['name']}: 1 core", rate, "events/s", "higher")
+    with one_processor():
+        confined = work_off(contestant, root, "local[1]", count)
+    for each in confined:
+        rate = each["events"] / each["seconds"]
+        figures.add(NAME, contestant, f"{each['name']}: 1 processor", rate, "events/s", "higher")
+
+
+@contextmanager
+def one_processor() -> Iterator[None]:
+    """What is started meanwhile runs on one processor of this machine alone."""
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(allowed)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
 
 
 def work_off(contestant: str, root: Path, master: str, count: int) -> list[dict[str, Any]]:
