@@ -179,20 +179,33 @@ class ClusterAdmin:
         *,
         timeout_ms: int | None = None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Elect leaders anew; answered when this broker knows who was elected."""
+        """Elect leaders anew; answered when this broker knows who was elected.
+
+        What it does not hear of in time is REQUEST_TIMED_OUT, and no other partition with it.
+        """
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
         controller = self._membership.controller
         outcomes = await controller.elect_leaders(partitions, election, timeout_ms=timeout_ms)
         elected: list[tuple[TopicPartition, int]] = []
         async for partition, error in in_turns(outcomes.items(), _AT_A_TIME):
             if error is None:
-                elected.append((partition, controller.leader_epoch(partition)))
+                epoch = controller.leader_epoch(partition)
+                if self._leader_epoch(partition) < epoch:
+                    elected.append((partition, epoch))
+        # Brokers are told in this order, too: each time the end of the list is what is known next.
+        elected.reverse()
 
         def are_known() -> bool:
             while elected and self._leader_epoch(elected[-1][0]) >= elected[-1][1]:
                 elected.pop()
             return not elected
 
-        await self._wait(are_known, timeout_ms)
+        left_ms = None if timeout_ms is None else max(timeout_ms - (loop.time() - begun) * 1000, 0)
+        if not await self._shows(are_known, left_ms):
+            async for partition, epoch in in_turns(elected, _AT_A_TIME):
+                if self._leader_epoch(partition) < epoch:
+                    outcomes[partition] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return outcomes
 
     def _leader_epoch(self, partition: TopicPartition) -> int:
@@ -367,8 +380,13 @@ class ClusterAdmin:
 
     async def _wait(self, holds: Callable[[], bool], timeout_ms: int | None) -> None:
         """Wait until this broker's metadata show something; a client that cannot wait asks again."""
+        if not await self._shows(holds, timeout_ms):
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
+
+    async def _shows(self, holds: Callable[[], bool], timeout_ms: float | None) -> bool:
+        """Whether this broker's metadata show something in time."""
         if holds():
-            return
+            return True
         seen = asyncio.Event()
 
         def look(_: ImageDelta) -> None:
@@ -380,9 +398,10 @@ class ClusterAdmin:
             async with asyncio.timeout((_DEFAULT_WAIT_MS if timeout_ms is None else timeout_ms) / 1000):
                 await seen.wait()
         except TimeoutError:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT) from None
+            return False
         finally:
             stop()
+        return True
 
 
 def _contended(what: str) -> KafkaError:

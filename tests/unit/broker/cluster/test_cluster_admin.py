@@ -48,14 +48,38 @@ class ElectedMembership:
 
 
 class Scene:
-    def __init__(self, store: MemorySession, feed: ClusterFeed, options: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        store: MemorySession,
+        feed: ClusterFeed,
+        options: Mapping[str, str],
+        membership: ElectedMembership,
+    ) -> None:
         self.store = store
         self.feed = feed
         config = BrokerConfig({"broker.id": "1", **options})
         configs = DynamicConfigs(store, feed, config)
-        self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, ElectedMembership()))
-        partition = PartitionImage(replicas=(1,), leader=1, leader_epoch=0, isr=(1,), controller_epoch=1)
-        feed.image.install(TopicImage(TOPIC, random_uuid(), {0: partition}))
+        self.admin = ClusterAdmin(store, feed, config, configs, cast(ClusterMembership, membership))
+        self.put_topic(TOPIC, leader_epoch=0)
+
+    def put_topic(self, name: str, leader_epoch: int) -> TopicPartition:
+        partition = PartitionImage(
+            replicas=(1,), leader=1, leader_epoch=leader_epoch, isr=(1,), controller_epoch=1
+        )
+        self.feed.image.install(TopicImage(name, random_uuid(), {0: partition}))
+        return TopicPartition(name, 0)
+
+    def counted_looks(self) -> list[TopicPartition]:
+        """The partitions whose leaders' epochs are looked up from now on."""
+        looks: list[TopicPartition] = []
+        real = self.admin._leader_epoch
+
+        def leader_epoch(partition: TopicPartition) -> int:
+            looks.append(partition)
+            return real(partition)
+
+        self.admin._leader_epoch = leader_epoch  # type: ignore[method-assign]
+        return looks
 
     async def write(self, path: str, entries: Mapping[str, str]) -> None:
         """As another broker does, of which this one has not heard yet."""
@@ -66,13 +90,17 @@ class Scene:
         return znodes.decode_config(path, raw)
 
 
-def run(test: Callable[[Scene], Awaitable[None]], options: Mapping[str, str] | None = None) -> None:
+def run(
+    test: Callable[[Scene], Awaitable[None]],
+    options: Mapping[str, str] | None = None,
+    membership: ElectedMembership | None = None,
+) -> None:
     async def main() -> None:
         store = MemoryZooKeeper().session()
         for path in znodes.PERSISTENT_PATHS:
             await ensure_path(store, path)
         feed = await ClusterFeed.start(store, ManualClock())
-        await test(Scene(store, feed, options or {}))
+        await test(Scene(store, feed, options or {}, membership or ElectedMembership()))
         await feed.close()
 
     asyncio.run(main())
@@ -103,9 +131,100 @@ def test_an_election_is_answered_when_this_broker_knows_of_it() -> None:
 
 def test_an_election_that_this_broker_does_not_hear_of_in_time_is_told_so() -> None:
     async def test(scene: Scene) -> None:
-        with pytest.raises(KafkaError) as late:
-            await scene.admin.elect_leaders([TopicPartition(TOPIC, 0)], ElectionType.PREFERRED, timeout_ms=10)
-        assert late.value.code is ErrorCode.REQUEST_TIMED_OUT
+        partitions = [TopicPartition(TOPIC, index) for index in (0, 1)]
+        outcomes = await scene.admin.elect_leaders(partitions, ElectionType.PREFERRED, timeout_ms=10)
+        codes = {each.partition: error and error.code for each, error in outcomes.items()}
+        assert codes == {0: ErrorCode.REQUEST_TIMED_OUT, 1: ErrorCode.ELECTION_NOT_NEEDED}
+
+    run(test)
+
+
+def test_only_elections_that_were_not_heard_of_are_late() -> None:
+    async def test(scene: Scene) -> None:
+        known, also = (scene.put_topic(name, leader_epoch=1) for name in ("known", "also"))
+        partitions = [known, TopicPartition(TOPIC, 0), also]
+        outcomes = await scene.admin.elect_leaders(partitions, ElectionType.PREFERRED, timeout_ms=10)
+        codes = [error and error.code for error in outcomes.values()]
+        assert codes == [None, ErrorCode.REQUEST_TIMED_OUT, None]
+
+    run(test)
+
+
+def test_an_election_has_its_time_once() -> None:
+    class LateMembership(ElectedMembership):
+        async def elect_leaders(
+            self,
+            partitions: Sequence[TopicPartition],
+            election: ElectionType,
+            *,
+            timeout_ms: int | None = None,
+        ) -> dict[TopicPartition, KafkaError | None]:
+            assert timeout_ms is not None
+            # The controller, too, has taken all the time there was.
+            loop = asyncio.get_running_loop()
+            now = loop.time
+            loop.time = lambda: now() + timeout_ms / 1000  # type: ignore[method-assign]
+            return await super().elect_leaders(partitions, election, timeout_ms=timeout_ms)
+
+    async def test(scene: Scene) -> None:
+        partition = TopicPartition(TOPIC, 0)
+        async with asyncio.timeout(3600 + 30):
+            outcomes = await scene.admin.elect_leaders(
+                [partition], ElectionType.PREFERRED, timeout_ms=3_600_000
+            )
+        late = outcomes[partition]
+        assert late is not None
+        assert late.code is ErrorCode.REQUEST_TIMED_OUT
+
+    run(test, membership=LateMembership())
+
+
+def test_many_elections_that_are_known_are_looked_at_a_few_at_a_time() -> None:
+    many, few = 50_000, 100
+
+    async def test(scene: Scene) -> None:
+        looks = scene.counted_looks()
+        partitions = [TopicPartition(f"known-{number}", 0) for number in range(many)]
+        election = asyncio.ensure_future(scene.admin.elect_leaders(partitions, ElectionType.PREFERRED))
+        most = before = 0
+        while not election.done():
+            await asyncio.sleep(0)
+            most = max(most, len(looks) - before)
+            before = len(looks)
+        assert await election == dict.fromkeys(partitions)
+        assert len(looks) == many
+        assert most <= few
+
+    run(test)
+
+
+def test_each_slice_of_news_is_held_against_its_own_elections() -> None:
+    a_slice = 500
+
+    async def test(scene: Scene) -> None:
+        names = [f"topic-{number}" for number in range(2 * a_slice)]
+        partitions = [scene.put_topic(name, leader_epoch=0) for name in names]
+        election = asyncio.ensure_future(scene.admin.elect_leaders(partitions, ElectionType.PREFERRED))
+        looks = scene.counted_looks()
+        async with asyncio.timeout(30):
+            # Each has been looked at once; the last look is the first of those that it waits by.
+            while len(looks) <= len(partitions):  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        state = UpdateMetadataPartitionState(
+            leader=1, leader_epoch=1, isr=[1], replicas=[1], offline_replicas=[]
+        )
+        for some in (names[:a_slice], names[a_slice:]):
+            looks.clear()
+            told = [
+                UpdateMetadataTopicState(
+                    topic_name=name, topic_id=scene.feed.image.topics[name].id, partition_states=[state]
+                )
+                for name in some
+            ]
+            scene.feed.update(UpdateMetadataRequest(controller_id=1, controller_epoch=1, topic_states=told))
+            assert a_slice <= len(looks) <= a_slice + 10
+        async with asyncio.timeout(30):
+            assert await election == dict.fromkeys(partitions)
 
     run(test)
 
