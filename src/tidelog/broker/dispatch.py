@@ -563,7 +563,7 @@ class Dispatcher:
             yield
         size += len(out)
         if self.errors is not None:
-            yield from self.errors.count_in_slices(route.api.name, response)
+            yield from self.errors.count_in_slices(route.api.name, response, header.api_version)
         return [finish_response(head, size), *parts, bytes(out)]
 
     def _resolve(
@@ -626,7 +626,7 @@ class Dispatcher:
 
     def _encode(self, route: Route, header: RequestHeader, response: Payload) -> bytes:
         if self.errors is not None:
-            self.errors.count_in(route.api.name, response)
+            self.errors.count_in(route.api.name, response, header.api_version)
         return encode_response(route.api.key, header.api_version, header.correlation_id, response)
 
     def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> list[Part]:

@@ -68,7 +68,7 @@ def test_codes_of_items_are_counted_and_none_does_not_fall_when_all_of_many_fail
     def commit(scene: Scene, code: int) -> None:
         partitions = [OffsetCommitResponsePartition(partition_index=n, error_code=code) for n in range(50)]
         topics = [OffsetCommitResponseTopic(name="orders", partitions=partitions)]
-        scene.errors.count_in("OffsetCommit", OffsetCommitResponse(topics=topics))
+        scene.errors.count_in("OffsetCommit", OffsetCommitResponse(topics=topics), 8)
         scene.send(ApiKey.OFFSET_COMMIT)
 
     def test(scene: Scene) -> None:
