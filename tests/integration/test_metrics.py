@@ -146,6 +146,26 @@ def test_refused_batches_are_counted(watched: Watched, topic: str) -> None:
     assert errors == 1
 
 
+def test_what_is_produced_without_an_answer_has_no_code(watched: Watched) -> None:
+    with Admin(bootstrap_servers=watched.process.bootstrap) as admin:
+        for result in admin.create_topics([NewTopic("unanswered", 1)]):
+            result.raise_for_error()
+
+    def answered() -> float | None:
+        errors = "kafka_network_requestmetrics_errors_total"
+        return watched.value(errors, request="Produce", error="NONE")
+
+    before = answered() or 0
+    options = {"bootstrap.servers": watched.process.bootstrap, "acks": 0, "batch.num.messages": 1}
+    producer = confluent_kafka.Producer(options)
+    for number in range(20):
+        producer.produce("unanswered", b"%d" % number)
+    producer.flush(WAIT_S)
+    end = "kafka_log_log_logendoffset"
+    wait(lambda: watched.value(end, topic="unanswered", partition="0") == 20, "all is written")
+    assert answered() == before
+
+
 def test_connections_are_told_by_listener_and_software(watched: Watched) -> None:
     consumer = confluent_kafka.Consumer(
         {"bootstrap.servers": watched.process.bootstrap, "group.id": "unused"}

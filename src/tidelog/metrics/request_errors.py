@@ -29,10 +29,10 @@ class RequestErrors:
     def __init__(self) -> None:
         self.by_request: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self.counted: Counter[str] = Counter()
-        """How many answers' codes are in that; others held no error, and nobody looked for more."""
+        """How many requests' codes are in that; others' answers held no error, and nobody looked for more."""
 
     def count(self, request: str, codes: Mapping[int, int]) -> None:
-        """Codes that no answer tells, and how often: with acks=0 there is none."""
+        """Codes that no answer tells, and how often: with acks=0 the connection is closed instead."""
         found = self.by_request[request]
         for code, number in codes.items():
             found[_NAMES.get(code, _UNKNOWN)] += number
@@ -41,6 +41,10 @@ class RequestErrors:
         """All codes of one answer, and how often it has them."""
         self.counted[request] += 1
         self.count(request, codes)
+
+    def count_unanswered(self, request: str) -> None:
+        """A request that nobody answers, and that has no error: no code is told, not even NONE."""
+        self.counted[request] += 1
 
     def count_in(self, request: str, response: object, version: int) -> None:
         """Those of a response and of the items in it."""

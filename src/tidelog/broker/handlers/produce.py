@@ -761,6 +761,7 @@ class StagedProduce(StagedAnswer):
         if acks == 0:
             self._pause()
             if not self.refused:
+                self._errors.count_unanswered("Produce")
                 return NO_ANSWER
             self._errors.count("Produce", (yield from _codes(answers)))
             return self._close()

@@ -102,6 +102,18 @@ def test_answers_that_nobody_looked_into_count_as_one_none_each(key: ApiKey) -> 
     run(test)
 
 
+def test_requests_that_want_no_answer_have_no_code() -> None:
+    def test(scene: Scene) -> None:
+        for _ in range(20):
+            scene.errors.count_unanswered("Produce")
+            scene.send(ApiKey.PRODUCE)
+        assert scene.told("Produce") == {"NONE": 0}
+        scene.send(ApiKey.PRODUCE)
+        assert scene.told("Produce") == {"NONE": 1}
+
+    run(test)
+
+
 def test_errors_of_fetches_are_told_of_consumers_and_followers_together() -> None:
     def test(scene: Scene) -> None:
         scene.send(ApiKey.FETCH)
