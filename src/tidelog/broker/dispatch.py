@@ -631,10 +631,9 @@ class Dispatcher:
 
     def _encode_around(self, route: Route, header: RequestHeader, response: EncodedResponse) -> list[Part]:
         """The answer in three parts: those who do not read it have the long one in common."""
-        message, array, length, elements, refused = response
+        message, array, length, elements, refused, none = response
         if refused and self.errors is not None:
-            none = {int(ErrorCode.NONE): length - sum(refused.values())}
-            self.errors.count_answer(route.api.name, {**none, **refused})
+            self.errors.count_answer(route.api.name, {int(ErrorCode.NONE): none, **refused})
         out = begin_response(route.api.key, header.api_version, header.correlation_id)
         behind = encode_around(message, header.api_version, out, array, length)
         return [finish_response(out, len(elements) + len(behind)), elements, behind]

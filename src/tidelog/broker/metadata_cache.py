@@ -30,6 +30,7 @@ _TAGS_SINCE = 9
 _PARTITIONS_PER_SLICE = 64
 # So many topics that are gone may still be kept.
 _MAX_GONE = 256
+_NONE_REFUSED: Mapping[int, int] = {}
 
 
 class Variant(NamedTuple):
@@ -46,14 +47,17 @@ class Elements(NamedTuple):
     number: int
     encoded: bytes
     refused: Mapping[int, int]
-    """The errors that stand for topics, and how often."""
+    """The errors of topics and of their partitions, and how often."""
+    none: int
+    """How many topics and partitions have no error."""
 
 
 class _Encoded(NamedTuple):
-    """A topic as an element of an answer, and what it was made of."""
+    """A topic as an element of an answer, what it was made of, and the errors of its partitions."""
 
     topic: TopicImage
     element: bytes
+    refused: Mapping[int, int]
 
 
 class _Known:
@@ -107,6 +111,7 @@ class MetadataCache:
             known.forget_all_but(self._image.topics)
         parts: list[bytes] = []
         refused: dict[int, int] = {}
+        none = 0
         for count, topic in enumerate(topics, 1):
             if isinstance(topic, MetadataResponseTopic):
                 refused[topic.error_code] = refused.get(topic.error_code, 0) + 1
@@ -119,15 +124,19 @@ class MetadataCache:
             else:
                 kept = known.topics.get(topic.name)
                 if kept is None or kept.topic is not topic:
-                    kept = _Encoded(topic, (yield from self._encode(variant, topic)))
-                    known.topics[topic.name] = kept
+                    kept = known.topics[topic.name] = yield from self._encode(variant, topic)
+                # The topic's own code, and those of its partitions.
+                none += 1 + len(topic.partitions)
+                for code, number in kept.refused.items():
+                    refused[code] = refused.get(code, 0) + number
+                    none -= number
                 element = kept.element
                 if operations is not None:
                     element = _with_operations(element, variant.version, operations(topic.name))
                 parts.append(element)
             if not count % _PARTITIONS_PER_SLICE:
                 yield
-        return Elements(len(parts), b"".join(parts), refused)
+        return Elements(len(parts), b"".join(parts), refused, none)
 
     def _known(self, variant: Variant) -> _Known:
         known = self._variants.get(variant)
@@ -141,7 +150,7 @@ class MetadataCache:
             known.brokers = dict(self._image.brokers)
         return known
 
-    def _encode(self, variant: Variant, topic: TopicImage) -> Work[bytes]:
+    def _encode(self, variant: Variant, topic: TopicImage) -> Work[_Encoded]:
         described = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.is_internal)
         if variant.operations:
             described.topic_authorized_operations = TOPIC_OPERATIONS
@@ -151,11 +160,16 @@ class MetadataCache:
             for broker in brokers.values()
             if any(endpoint.name == variant.listener for endpoint in broker.endpoints)
         )
+        refused: dict[int, int] = {}
         for count, (index, partition) in enumerate(topic.partitions.items(), 1):
-            described.partitions.append(_partition(variant.version, index, partition, brokers, reachable))
+            told = _partition(variant.version, index, partition, brokers, reachable)
+            if told.error_code:
+                refused[told.error_code] = refused.get(told.error_code, 0) + 1
+            described.partitions.append(told)
             if not count % _PARTITIONS_PER_SLICE:
                 yield
-        return (yield from encode_element(described, MetadataResponse, variant.version))
+        element = yield from encode_element(described, MetadataResponse, variant.version)
+        return _Encoded(topic, element, refused or _NONE_REFUSED)
 
 
 def _with_operations(element: bytes, version: int, operations: int) -> bytes:

@@ -47,7 +47,9 @@ class EncodedResponse(NamedTuple):
     length: int
     elements: bytes
     refused: Mapping[int, int]
-    """The errors of elements, and how often."""
+    """The errors of elements and of the items in them, and how often."""
+    none: int
+    """How many of them have no error."""
 
 
 def emptied(entries: dict[Any, Any]) -> Work[None]:

@@ -179,7 +179,7 @@ def test_what_an_answer_from_a_cache_refuses_is_counted(refused: dict[int, int])
         elements = bytes(3)
 
         async def handle(*_: object) -> EncodedResponse:
-            return EncodedResponse(MetadataResponse(), "topics", 3, elements, refused)
+            return EncodedResponse(MetadataResponse(), "topics", 3, elements, refused, 1)
 
         async with asyncio.timeout(50):
             await ask(dispatcher, ApiKey.METADATA, handle)

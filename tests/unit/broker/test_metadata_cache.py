@@ -8,6 +8,8 @@ from tidelog.broker.metadata_cache import MetadataCache, Variant
 from tidelog.errors import ErrorCode
 from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.metadata.listeners import Listener
+from tidelog.metadata.znodes import BrokerRegistration
 from tidelog.wire.fetch import drained
 from tidelog.wire.messages.metadata import MetadataResponseTopic
 
@@ -43,7 +45,34 @@ def test_what_is_told_of_topics_that_are_not_there_is_counted() -> None:
     told = drained(cache.topics(VARIANT, [image.topics["orders"], *unknown]))
     assert told.number == 3
     assert told.refused == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
+    assert told.none == 1
     assert not drained(cache.all_topics(VARIANT)).refused
+
+
+def led_by(leader: int, *replicas: int) -> PartitionImage:
+    return PartitionImage(replicas=replicas, leader=leader, leader_epoch=0, isr=replicas, controller_epoch=1)
+
+
+def test_partitions_whose_leaders_are_away_are_counted_also_when_they_come_from_the_cache() -> None:
+    image = MetadataImage()
+    endpoint = Listener("PLAINTEXT", "broker", 9092, "PLAINTEXT")
+    image.put_broker(BrokerRegistration(broker_id=1, endpoints=(endpoint,)))
+    # Not by the listener that clients ask at.
+    image.put_broker(BrokerRegistration(broker_id=2, endpoints=(endpoint._replace(name="INSIDE"),)))
+    image.install(TopicImage("away", Uuid(bytes(16)), {0: led_by(3, 3), 1: led_by(1, 1), 2: led_by(2, 2)}))
+    image.install(TopicImage("led", Uuid(bytes([1]) * 16), {0: led_by(1, 1, 3)}))
+    cache = MetadataCache(image)
+    gone = {ErrorCode.LEADER_NOT_AVAILABLE: 1, ErrorCode.LISTENER_NOT_FOUND: 1}
+    for _ in range(2):
+        told = drained(cache.topics(VARIANT, image.topics.values()))
+        assert told.refused == gone
+        assert told.none == 2 + 2, "of both topics, and of the partitions that are led"
+        assert drained(cache.all_topics(VARIANT)) == told
+    assert drained(cache.topics(VARIANT, [image.topics["led"]])).refused == {}
+    oldest = drained(cache.all_topics(VARIANT._replace(version=0)))
+    assert oldest.refused == {ErrorCode.LEADER_NOT_AVAILABLE: 2, ErrorCode.REPLICA_NOT_AVAILABLE: 1}
+    image.put_broker(BrokerRegistration(broker_id=3, endpoints=(endpoint,)))
+    assert drained(cache.all_topics(VARIANT)).refused == {ErrorCode.LISTENER_NOT_FOUND: 1}
 
 
 def test_a_topic_made_anew_is_told_anew() -> None:
