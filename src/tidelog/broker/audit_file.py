@@ -82,7 +82,8 @@ class AuditFile:
         while done < len(lines):
             try:
                 if self._reopened_if_moved():
-                    done = lines.rfind(b"\n", 0, done) + 1
+                    # From the line that it stopped in; what ends a torn one is not for a new file.
+                    done = lines.rfind(b"\n", 0, max(done, 1)) + 1
                 done += os.write(self._fd, memoryview(lines)[done:])
             except OSError as error:
                 if not failing:

@@ -6,6 +6,7 @@ import errno
 import json
 import logging
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,29 @@ def test_a_line_that_the_last_broker_did_not_end_takes_none_of_ours(tmp_path: Pa
         file.write(number)
         file.close()
     assert lines(path) == ["before", '{"timest', "1", "2"]
+
+
+def test_a_file_that_is_made_anew_does_not_end_the_line_of_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, kept = tmp_path / "audit.jsonl", tmp_path / "audit.1"
+    path.write_text('before\n{"timest')
+    looked = threading.Event()
+    look = audit_file._ends_within_a_line
+
+    def looking(path: Path) -> bool:
+        found = look(path)
+        looked.set()
+        return found
+
+    monkeypatch.setattr(audit_file, "_ends_within_a_line", looking)
+    file = AuditFile(path, ManualClock())
+    assert looked.wait(60)
+    path.rename(kept)
+    file.write(b"one")
+    file.write(b"two")
+    file.close()
+    assert (lines(kept), lines(path)) == (["before", '{"timest'], ["one", "two"])
 
 
 def test_a_file_that_was_renamed_or_removed_is_made_anew(tmp_path: Path) -> None:
