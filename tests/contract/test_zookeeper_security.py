@@ -32,7 +32,7 @@ from tidelog.client.old_offsets import OldOffsetsError, read_old_group
 from tidelog.errors import ConfigError
 from tidelog.metadata import zookeeper
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.store import Create, SessionExpired, SessionState, Set
+from tidelog.metadata.store import Create, SessionExpired, SessionState, Set, TooLargeError
 from tidelog.metadata.zookeeper import ZooKeeperRefusedError, ZooKeeperStore, ZooKeeperUnreachableError
 from tidelog.metadata.zookeeper_security import ZooKeeperLogin, ZooKeeperSecurity
 from tidelog.metadata.zookeeper_settings import zookeeper_security
@@ -282,6 +282,38 @@ def test_a_server_that_goes_away_in_the_middle_of_a_login_is_come_back_to_in_the
     asyncio.run(main())
 
 
+def test_logins_that_are_cut_off_do_not_make_a_large_write_too_large(ensemble: ZooKeeperEnsemble) -> None:
+    """It waits behind the login, and was not sent yet."""
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def main() -> None:
+        relay = Relay(ensemble.connect)
+        store = await ZooKeeperStore.connect(await relay.start(), security=security)
+        try:
+            relay.logins_to_end = 5
+            relay.end_connections()
+            async with asyncio.timeout(TIMEOUT_S):
+                await until(lambda: store.disconnects > 0)
+                await store.create("/large", b"x" * 1_010_000)
+                assert not relay.logins_to_end
+                assert await store.set("/large", b"y" * 1_020_000) == 1
+        finally:
+            await store.close()
+
+    asyncio.run(main())
+
+
+def test_what_is_too_large_is_refused_also_of_who_has_logged_in(ensemble: ZooKeeperEnsemble) -> None:
+    security = ZooKeeperSecurity(login=ZooKeeperLogin("kafka", PASSWORD), set_acl=True)
+
+    async def scenario(store: ZooKeeperStore) -> None:
+        with pytest.raises(TooLargeError):
+            await store.create("/too-large", b"x" * 1_200_000)
+        assert not await store.exists("/too-large")
+
+    run(ensemble.connect, security, scenario)
+
+
 def test_a_session_is_left_where_no_login_comes_through_for_as_long_as_one_lives(
     ensemble: ZooKeeperEnsemble,
 ) -> None:
@@ -429,6 +461,11 @@ def test_old_offsets_are_looked_for_at_the_other_servers_if_one_hangs(
         pytest.raises(OldOffsetsError, match="no offsets of group 'nobody'"),
     ):
         read_old_group(",".join([hanging, *5 * [ensemble.connect]]), "nobody", timeout_s=6)
+
+
+async def until(has_happened: Callable[[], bool]) -> None:
+    while not has_happened():  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
 
 
 async def until_back(store: ZooKeeperStore, has_happened: Callable[[], bool]) -> None:

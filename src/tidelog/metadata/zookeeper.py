@@ -10,7 +10,8 @@ loop. The semantics are those of :class:`~tidelog.metadata.store.SharedStore`:
   alone may come twice.
 - Servers close the connection of who sends them more than ``jute.maxbuffer``, a megabyte unless they are told
   otherwise. What is that large and has cost the connection ``_MAX_LOSSES`` times is given up
-  (:class:`TooLargeError`), and nothing as large is sent again.
+  (:class:`TooLargeError`), and nothing as large is sent again. A connection that ends in the middle of its
+  login was not lost by what waits behind that.
 - Watches are ZooKeeper's one-shot ones, set again before the watcher is told, so that no change falls
   between.
 
@@ -130,6 +131,8 @@ class ZooKeeperStore:
         self._reopening: asyncio.Task[None] | None = None
         self._cut_off_since_s: float | None = None
         """When the first of the logins was cut off that none has come through since."""
+        self._logging_in = False
+        """Until a login has come through: also between those that were cut off."""
         self._too_large: int | None = None
         """The least that was too large."""
         self._listeners: list[Callable[[SessionState], None]] = []
@@ -311,12 +314,14 @@ class ZooKeeperStore:
         others believe of this broker: where none comes through for as long as a session lives, it is a
         refusal after all.
         """
+        self._logging_in = True
         try:
             authenticate(host, timeout_s)
         except AuthFailedError as error:
             if self._is_open and isinstance(error.__cause__, ConnectionDropped) and not self._is_cut_off():
                 raise error.__cause__ from None
             raise
+        self._logging_in = False
         self._cut_off_since_s = None
 
     def _is_cut_off(self) -> bool:
@@ -379,13 +384,13 @@ class ZooKeeperStore:
         check_path(path)
         generation = self._generation
         size = len(path.encode())
-        losses = 0
+        sent_losses = 0
         while True:
-            self._check_size(path, size, losses)
+            self._check_size(path, size, sent_losses)
             try:
                 return await self._ask(path, generation, lambda: ask(path))
             except _LOST:
-                losses += 1
+                sent_losses += not self._logging_in
 
     async def _write(self, ops: Sequence[Op]) -> list[Result]:
         for op in ops:
@@ -393,13 +398,15 @@ class ZooKeeperStore:
         path = max(ops, key=_size).path
         generation = self._generation
         size = sum(map(_size, ops))
-        losses = 0
+        losses = sent_losses = 0
         while True:
-            self._check_size(path, size, losses)
+            self._check_size(path, size, sent_losses)
             try:
                 results = await self._ask(path, generation, lambda: self._transaction(ops))
             except _LOST:
+                # By now the next login may have begun: whether an answer was lost is not asked of it.
                 losses += 1
+                sent_losses += not self._logging_in
                 continue
             try:
                 return _results(ops, results)
@@ -411,10 +418,11 @@ class ZooKeeperStore:
                     raise
                 return settled
 
-    def _check_size(self, path: str, size: int, losses: int) -> None:
+    def _check_size(self, path: str, size: int, sent_losses: int) -> None:
+        """Refuse what is too large; ``sent_losses`` are the connections that it may have cost."""
         if size < _LARGE_BYTES:
             return
-        if losses >= _MAX_LOSSES:
+        if sent_losses >= _MAX_LOSSES:
             self._too_large = size if self._too_large is None else min(size, self._too_large)
         if self._too_large is not None and size >= self._too_large:
             raise TooLargeError(path, size)
