@@ -189,6 +189,28 @@ def test_a_member_that_missed_an_answer_may_come_with_its_previous_epoch(scene: 
     assert scene.ask(lost).member_epoch == 3
 
 
+def test_a_member_that_missed_an_answer_is_told_its_partitions_again(scene: Scene) -> None:
+    """librdkafka, whose request timed out, repeats what it has given up and does not ask for everything."""
+    scene.topic("u", 2)
+    consumer = Consumer(scene, "a", "t").join()
+    change = consumer.request()
+    change.subscribed_topic_names, change.topic_partitions = ["u"], None
+    given_up = scene.ask(change).assignment
+    assert given_up is not None
+    assert given_up.topic_partitions == []
+    scene.advance(ASSIGNMENT_INTERVAL_MS)
+    lost = ConsumerGroupHeartbeatRequest(
+        group_id="g", member_id="a", member_epoch=consumer.epoch, topic_partitions=[]
+    )
+    answers = [scene.ask(lost), scene.ask(lost)]
+    for answer in answers:
+        assert answer.member_epoch > consumer.epoch
+        assert answer.assignment is not None
+        assert [len(each.partitions) for each in answer.assignment.topic_partitions] == [2]
+    lost.member_epoch = answers[-1].member_epoch
+    assert scene.ask(lost).assignment is None
+
+
 def test_but_not_with_partitions_that_it_was_not_given(scene: Scene) -> None:
     first = Consumer(scene, "a", "t").join()
     scene.advance(ASSIGNMENT_INTERVAL_MS)

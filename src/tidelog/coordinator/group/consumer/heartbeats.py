@@ -3,7 +3,7 @@
 The checks and their order are Kafka's: GROUP_ID_NOT_FOUND, GROUP_MAX_SIZE_REACHED, UNKNOWN_MEMBER_ID,
 FENCED_MEMBER_EPOCH; for static members UNRELEASED_INSTANCE_ID when the instance is in use, FENCED_INSTANCE_ID
 when another member has taken it over. A member that comes with its previous epoch has missed an answer: it
-is let in as long as it owns nothing but what it was given.
+is let in as long as it owns nothing but what it was given, and is told again what that is.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Heartbeats:
                 group.group_id, "consumer.heartbeat.interval.ms"
             ),
         )
-        if joins or _is_full(request) or updated.assigned != member.assigned:
+        missed_an_answer = request.member_epoch < member.epoch
+        if joins or missed_an_answer or _is_full(request) or updated.assigned != member.assigned:
             response.assignment = _assignment(updated.assigned)
         return Result(records, response, self._migration.after_upgrade(group))
 
