@@ -23,6 +23,7 @@ from tidelog.pipelines.lake.form import (
     LakeNote,
     LakeSettings,
     lake_note,
+    note_moved,
     wanted_note,
     write_note,
 )
@@ -69,9 +70,14 @@ class LakeCatalog:
         except OSError as failure:
             raise LakeError(f"the lake {settings.root} cannot be written: {failure}") from failure
         self._catalog = self._opened(settings)
-        if note is None and lake_note(settings) is None:
+        if note is not None:
+            return
+        there = lake_note(settings)
+        if there is None:
             # Not before the catalog has answered: it may be another's address.
             write_note(self._root, self._note)
+        else:
+            note_moved(settings, there)
 
     def _opened(self, settings: LakeSettings) -> Catalog:
         try:

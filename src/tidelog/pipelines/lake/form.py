@@ -1,7 +1,8 @@
 """What a lake's directory holds: Iceberg tables of some catalog, or plain Parquet; a note in it says which.
 
     <lake>/lake.json    {"form": "iceberg", "catalog": "sqlite" or a REST catalog's URI, "root": its path,
-                         "warehouse": where the tables are, if that is an object store}
+                         "warehouse": where the tables are, if that is an object store, and then
+                         "id": by which a copy of the directory is known}
 
 A lake has one form for life. One that was there before the note came is known by its directories. Nothing
 here imports PyIceberg. Called by who opens a lake, before anything is read or written.
@@ -9,7 +10,9 @@ here imports PyIceberg. Called by who opens a lake, before anything is read or w
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, get_args
@@ -56,6 +59,7 @@ class LakeNote(msgspec.Struct, frozen=True):
     catalog: str = ""
     root: str = ""
     warehouse: str = ""
+    id: str = ""
 
 
 def lake_note(settings: LakeSettings) -> LakeNote | None:
@@ -86,12 +90,31 @@ def lake_note(settings: LakeSettings) -> LakeNote | None:
             f"the lake {settings.root} has its tables {kept}: leave --lake-warehouse out, or give another "
             "--directory"
         )
-    if there.catalog == SQLITE and not there.warehouse and not _same_place(settings.root, Path(there.root)):
+    if there.catalog == SQLITE and not _same_place(settings.root, Path(there.root)):
+        _check_moved(settings.root, there)
+    return there
+
+
+def _check_moved(root: Path, there: LakeNote) -> None:
+    """Refuse a lake elsewhere than it was made, unless its tables are in a store and it is no copy."""
+    if not there.warehouse:
         raise LakeError(
-            f"the lake {settings.root} was made as {there.root}, and Iceberg's tables name their files by "
+            f"the lake {root} was made as {there.root}, and Iceberg's tables name their files by "
             "whole paths: move it back, or make the old path a link to the new one"
         )
-    return there
+    original = _read(Path(there.root))
+    if original is not None and (original.warehouse, original.id) == (there.warehouse, there.id):
+        raise LakeError(
+            f"the lake {root} is a copy of {there.root}, and both have their tables under {there.warehouse}, "
+            "where each would remove files of the other: go on with that one, or put this one in its place"
+        )
+
+
+def note_moved(settings: LakeSettings, there: LakeNote) -> None:
+    """Remember where a lake is now, so that copies are known; who may only read leaves it to others."""
+    if there.catalog == SQLITE and there.warehouse and not _same_place(settings.root, Path(there.root)):
+        with suppress(LakeError):
+            write_note(settings.root, msgspec.structs.replace(there, root=str(settings.root.absolute())))
 
 
 def wanted_note(settings: LakeSettings) -> LakeNote:
@@ -105,7 +128,10 @@ def wanted_note(settings: LakeSettings) -> LakeNote:
 def iceberg_note(settings: LakeSettings) -> LakeNote:
     """What a lake of Iceberg tables is to be called."""
     warehouse = (settings.warehouse or "").rstrip("/")
-    return LakeNote("iceberg", settings.catalog or SQLITE, str(settings.root.absolute()), warehouse)
+    root = str(settings.root.absolute())
+    return LakeNote(
+        "iceberg", settings.catalog or SQLITE, root, warehouse, uuid.uuid4().hex if warehouse else ""
+    )
 
 
 def write_note(root: Path, note: LakeNote) -> None:
@@ -123,8 +149,10 @@ def _read(root: Path) -> LakeNote | None:
     path = root / _NOTE
     try:
         return msgspec.json.decode(path.read_bytes(), type=LakeNote)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         pass
+    except OSError as failure:
+        raise LakeError(f"{path}, which says what the lake is, cannot be read: {failure}") from failure
     except UNREADABLE as error:
         raise LakeError(f"{path} does not say what the lake is: {error}; restore it from a copy") from error
     before_notes = (root / "_batches").is_dir() or any(root.glob("*/date=*"))
@@ -134,7 +162,10 @@ def _read(root: Path) -> LakeNote | None:
 def _same_place(root: Path, made: Path) -> bool:
     if root.absolute() == made:
         return True
-    return root.exists() and made.exists() and root.samefile(made)
+    try:
+        return root.samefile(made)
+    except OSError:  # one of both is not there, or not for us
+        return False
 
 
 _NO_CATALOG = "--lake-catalog is for Iceberg tables: plain Parquet (--lake parquet) has no catalog"

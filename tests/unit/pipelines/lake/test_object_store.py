@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -209,6 +210,29 @@ def test_the_directory_of_its_catalog_may_be_moved(tmp_path: Path, store: Object
     (tmp_path / "one").rename(tmp_path / "two")
     table = LakeCatalog(LakeSettings(tmp_path / "two", properties=store.properties)).table(TABLE)
     assert table.scan().to_arrow()["event_id"].to_pylist() == ["e-7"]
+    # There may be another one where it was, at the same place in the store.
+    LakeCatalog(settings_of(tmp_path / "one", store))
+    LakeCatalog(LakeSettings(tmp_path / "two", properties=store.properties))
+
+
+def test_a_copy_of_its_directory_is_refused_since_it_would_remove_what_it_does_not_know(
+    tmp_path: Path, store: ObjectStore
+) -> None:
+    one, two, copy = tmp_path / "one", tmp_path / "two", tmp_path / "copy"
+    LakeCatalog(settings_of(one, store)).ensure(TABLE, COLUMNS)
+    shutil.copytree(one, copy)
+    with pytest.raises(LakeError, match=r"copy is a copy of .*one, and both have their tables under s3://"):
+        LakeCatalog(LakeSettings(copy, properties=store.properties))
+    shutil.rmtree(copy)
+    # It is known where it was moved to, and what is a copy from then on.
+    one.rename(two)
+    LakeCatalog(LakeSettings(two, properties=store.properties))
+    shutil.copytree(two, copy)
+    with pytest.raises(LakeError, match=r"copy is a copy of .*two"):
+        LakeCatalog(settings_of(copy, store))
+    shutil.rmtree(two)
+    copy.rename(two)
+    assert LakeCatalog(settings_of(two, store)).names() == [TABLE]
 
 
 def test_a_store_that_does_not_answer_or_has_no_such_bucket_is_one_sentence(
