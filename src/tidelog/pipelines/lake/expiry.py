@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -26,7 +27,7 @@ import msgspec
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import local_path
 from tidelog.pipelines.lake.form import LakeError
-from tidelog.pipelines.lake.snapshots import ATTEMPTS, delete, drop_snapshots, look_again
+from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots, look_again
 from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
@@ -77,7 +78,10 @@ def expire(
     dry_run: bool,
     on_file: Callable[[str], None] = lambda _: None,
 ) -> Expired:
-    """Expire snapshots and remove files; ``lake`` is the lake's directory, ``on_file`` hears of each file."""
+    """Expire snapshots and remove files; ``lake`` is the lake's directory, ``on_file`` hears of each file.
+
+    :raises LakeError: some files could not be removed; the others are.
+    """
     now_s = time.time()
     dropped = _old(table, rule, now_s)
     if not dry_run:
@@ -93,13 +97,25 @@ def expire(
     unneeded = [each for each in found if _name(each.location) not in needed]
     notes = _Notes(lake / NOTES / f"{table.name()[-1]}.json")
     going = notes.seen_before(unneeded, now_s, now_s - rule.grace_s)
+    gone: list[_Found] = []
+    failures: list[OSError] = []
     for each in going:
-        if not dry_run:
-            _remove(table, each.location)
+        try:
+            if not dry_run:
+                _remove(table, each.location)
+        except OSError as failure:
+            failures.append(failure)
+            continue
+        gone.append(each)
         on_file(each.location)
     if not dry_run:
-        notes.write(gone={each.location for each in going})
-    return Expired(table.name()[-1], len(dropped), len(going), sum(each.size_bytes for each in going))
+        notes.write(gone={each.location for each in gone})
+    if failures:
+        raise LakeError(
+            f"{len(failures)} of {len(going)} files of table {table.name()[-1]} could not be removed: "
+            f"{str(failures[0]).splitlines()[0]}; whoever runs this needs the right to delete where they are"
+        ) from failures[0]
+    return Expired(table.name()[-1], len(dropped), len(gone), sum(each.size_bytes for each in gone))
 
 
 class _Notes:
@@ -146,7 +162,8 @@ class _Notes:
 def _remove(table: Table, location: str) -> None:
     path = local_path(location)
     if path is None:
-        delete(table, [location])
+        with suppress(FileNotFoundError):
+            table.io.delete(location)
     else:
         path.unlink(missing_ok=True)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io.pyarrow import PyArrowFileIO
 from tests.unit.pipelines.lake.object_store import BUCKET, ObjectStore, object_store
 from tests.unit.pipelines.lake.rig import COLUMNS, NOON, TABLE, collect, event, expected, written
 
@@ -119,6 +120,36 @@ def test_expiry_removes_what_a_killed_batch_has_left_and_nothing_else(
     assert orphan.path not in store.objects()
     assert expire(table, EVERYTHING, tmp_path, dry_run=False) == Expired(TABLE, 0, 0, 0)
     assert read(tmp_path, store) == expected(1)
+
+
+def test_what_the_store_does_not_remove_is_told_and_stays_noted(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LakeCatalog(settings_of(tmp_path, store)).ensure(TABLE, COLUMNS)
+    orphans = [*written(table, [event(98)]), *written(table, [event(99)])]
+    refused, gone = (each.path for each in orphans)
+    note = tmp_path / expiry.NOTES / f"{TABLE}.json"
+    note.parent.mkdir()
+    note.write_text(json.dumps({refused: 7.0, gone: 8.0}))
+    delete = PyArrowFileIO.delete
+
+    def denied(io: PyArrowFileIO, location: str) -> None:
+        if location == refused:
+            raise PermissionError(f"Cannot delete file, access denied: {location}")
+        delete(io, location)
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", denied)
+    heard: list[str] = []
+    with pytest.raises(
+        LakeError, match=r"1 of 2 files of table credit could not be removed: .*denied.*right"
+    ):
+        expire(table, EVERYTHING, tmp_path, dry_run=False, on_file=heard.append)
+    assert heard == [gone]
+    assert store.objects() == {refused}
+    assert json.loads(note.read_text()) == {refused: 7.0}
+    monkeypatch.undo()
+    assert expire(table, EVERYTHING, tmp_path, dry_run=False).files == 1
+    assert store.objects() == set()
 
 
 def test_a_file_that_is_committed_after_it_was_noted_stays(tmp_path: Path, store: ObjectStore) -> None:
