@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.pipelines.lake.data_files import DAY, EVENT_TIME, FIELD_ID, TableFiles, local_path
@@ -70,14 +71,15 @@ class LakeCatalog:
         except OSError as failure:
             raise LakeError(f"the lake {settings.root} cannot be written: {failure}") from failure
         self._catalog = self._opened(settings)
-        if note is not None:
-            return
-        there = lake_note(settings)
-        if there is None:
-            # Not before the catalog has answered: it may be another's address.
-            write_note(self._root, self._note)
-        else:
+        there = lake_note(settings) if note is None else None
+        if there is not None:
             note_moved(settings, there)
+            return
+        # Nothing is noted before the catalog and the store have answered: they may be another's addresses.
+        if self._note.warehouse:
+            self._asked(self._try_store)
+        if note is None:
+            write_note(self._root, self._note)
 
     def _opened(self, settings: LakeSettings) -> Catalog:
         try:
@@ -118,6 +120,17 @@ class LakeCatalog:
             raise LakeError(
                 f"the lake's catalog {where} cannot be used: {type(failure).__name__}: {reason}"
             ) from failure
+
+    def _try_store(self) -> None:
+        """Write something where the tables are to be, and take it away again."""
+        from pyiceberg.io import load_file_io
+
+        location = f"{self._note.warehouse}/.tidelog-{uuid.uuid4().hex}"
+        io = load_file_io(dict(self._catalog.properties), location)
+        with io.new_output(location).create() as stream:
+            stream.write(b"")
+        with suppress(OSError):  # who collects need not have the right to delete
+            io.delete(location)
 
     @property
     def _warehouse(self) -> str:

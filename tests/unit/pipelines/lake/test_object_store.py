@@ -277,3 +277,25 @@ def test_a_store_that_does_not_answer_or_has_no_such_bucket_is_one_sentence(
     away = {**store.properties, "s3.endpoint": "http://127.0.0.1:1", "s3.connect-timeout": "1"}
     with pytest.raises(LakeError, match=f"tables under {WAREHOUSE} cannot be reached"):
         LakeCatalog(replace(settings_of(tmp_path / "b", store), properties=away)).ensure(TABLE, COLUMNS)
+
+
+def test_a_place_that_does_not_answer_is_not_what_a_lake_is_remembered_by(
+    tmp_path: Path, store: ObjectStore
+) -> None:
+    settings = settings_of(tmp_path, store)
+    with pytest.raises(LakeError, match=r"tables under s3://nobodys-bucket/events cannot be reached"):
+        LakeCatalog(replace(settings, warehouse="s3://nobodys-bucket/events"))
+    assert not (tmp_path / "lake.json").exists()
+    assert LakeCatalog(settings).ensure(TABLE, COLUMNS).location().startswith(WAREHOUSE)
+    assert not [each for each in store.objects("") if "/.tidelog-" in each]
+
+
+def test_a_lake_is_made_where_nothing_may_be_deleted(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(io: PyArrowFileIO, location: str) -> None:
+        raise PermissionError(f"Cannot delete file, access denied: {location}")
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", denied)
+    collect(LakeCatalog(settings_of(tmp_path, store)).ensure(TABLE, COLUMNS), 0, 1)
+    assert read(tmp_path, store) == expected(1)
