@@ -109,12 +109,15 @@ class LakeCatalog:
 
         try:
             return ask()
-        except (SQLAlchemyError, RESTError, OSError) as failure:
-            if self._note.warehouse and isinstance(failure, OSError):
+        except (SQLAlchemyError, RESTError, OSError, ValueError) as failure:
+            # ValueError is PyArrow's, too, for what it does not understand.
+            if self._note.warehouse and isinstance(failure, OSError | ValueError):
                 raise LakeError(
                     f"the lake's tables under {self._note.warehouse} cannot be reached: "
                     f"{str(failure).splitlines()[0]}; look at --lake-property s3.endpoint and at the keys"
                 ) from failure
+            if isinstance(failure, ValueError):
+                raise
             where = str(self._root / CATALOG_FILE) if self._note.catalog == SQLITE else self._note.catalog
             reason = str(getattr(failure, "orig", None) or failure).splitlines()[0]
             raise LakeError(

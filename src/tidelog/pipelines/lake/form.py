@@ -25,8 +25,8 @@ from tidelog.unreadable import UNREADABLE
 
 Form = Literal["iceberg", "parquet"]
 FORMS: tuple[Form, ...] = get_args(Form)
-STORES = ("s3", "gs", "abfs", "abfss", "oss")
-"""Schemes of object stores that PyIceberg reaches through PyArrow."""
+STORES = ("s3", "gs", "oss")
+"""Schemes of object stores that PyIceberg reaches through PyArrow; those of Azure it does not."""
 SQLITE = "sqlite"
 """The catalog in the lake's own directory."""
 _NOTE = "lake.json"
@@ -180,8 +180,19 @@ def check_warehouse(settings: LakeSettings) -> None:
             "a REST catalog says itself where tables are: leave --lake-warehouse out, or choose among its "
             "warehouses with --lake-property warehouse=NAME"
         )
-    uri = urlparse(settings.warehouse or "")
-    if uri.scheme not in STORES or not uri.netloc or uri.query or uri.fragment:
+    try:
+        uri = urlparse(settings.warehouse or "")
+    except ValueError:  # brackets, which are for addresses of IPv6
+        uri = urlparse("")
+    if (
+        "@" in uri.netloc or ":" in uri.netloc
+    ):  # what is there may be a secret, which has a slash, too, at times
+        raise LakeError(
+            "--lake-warehouse has something before its bucket: write s3://bucket/path; keys are given by "
+            "--lake-property or in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3)"
+        )
+    double = "//" in uri.path.rstrip("/")
+    if uri.scheme not in STORES or not uri.netloc or uri.query or uri.fragment or double:
         raise LakeError(
             f"--lake-warehouse {settings.warehouse!r} is no place in an object store: write s3://bucket/path "
             f"(schemes: {', '.join(STORES)}); a path of a file system is chosen by --directory"

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
 from tests.unit.pipelines.lake.object_store import BUCKET, ObjectStore, object_store
 from tests.unit.pipelines.lake.rig import COLUMNS, NOON, TABLE, collect, event, expected, written
@@ -21,7 +22,7 @@ from tidelog.pipelines.lake import compaction, expiry
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.catalog import CATALOG_FILE, LakeCatalog, table_files
 from tidelog.pipelines.lake.expiry import Expired, ExpiryRule, expire
-from tidelog.pipelines.lake.form import LakeError, LakeSettings
+from tidelog.pipelines.lake.form import STORES, LakeError, LakeSettings
 from tidelog.pipelines.lake.object_reader import ObjectReader
 
 EVERYTHING = ExpiryRule(older_than_s=0, keep=1, grace_s=0)
@@ -209,13 +210,39 @@ def test_a_reader_gives_columns_that_a_file_lacks_as_null(tmp_path: Path, store:
         ("file:///tmp/x", "a path of a file system is chosen by --directory"),
         ("s3://", "is no place in an object store"),
         ("s3://ponds/a?b", "is no place in an object store"),
-        ("ftp://ponds/a", "schemes: s3, gs, abfs, abfss, oss"),
+        ("ftp://ponds/a", "schemes: s3, gs, oss"),
+        ("abfs://ponds/a", "schemes: s3, gs, oss"),
+        ("abfss://ponds@account.dfs.core.windows.net/a", "has something before its bucket"),
+        ("s3://ponds//events", "is no place in an object store"),
+        ("s3://[ponds", "is no place in an object store"),
+        ("s3://ponds/a//b", "is no place in an object store"),
     ],
 )
 def test_what_is_no_place_in_a_store_is_refused(tmp_path: Path, warehouse: str, sentence: str) -> None:
     with pytest.raises(LakeError, match=sentence):
         LakeCatalog(LakeSettings(tmp_path, warehouse=warehouse))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("uri", ["s3://AKIA:gehe/im@ponds/events", "s3a://gehe:im@ponds", "s3://gehe@im/#?"])
+def test_keys_in_a_uri_are_refused_and_not_repeated(tmp_path: Path, uri: str) -> None:
+    with pytest.raises(LakeError, match=r"keys are given by --lake-property") as told:
+        LakeCatalog(LakeSettings(tmp_path, warehouse=uri))
+    assert not any(part in str(told.value) for part in ("AKIA", "gehe", "im@"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("scheme", STORES)
+def test_tables_in_every_store_are_read_and_written_by_arrow(scheme: str) -> None:
+    assert type(load_file_io({}, f"{scheme}://bucket/events")) is PyArrowFileIO
+
+
+def test_what_arrow_does_not_understand_is_one_sentence(tmp_path: Path, store: ObjectStore) -> None:
+    LakeCatalog(settings_of(tmp_path, store))
+    note = tmp_path / "lake.json"
+    note.write_text(note.read_text().replace(WAREHOUSE, f"s3://{BUCKET}//events"))
+    with pytest.raises(LakeError, match="tables under s3://ponds//events cannot be reached: Empty path"):
+        LakeCatalog(LakeSettings(tmp_path, properties=store.properties)).ensure(TABLE, COLUMNS)
 
 
 def test_a_lake_stays_where_its_tables_are(tmp_path: Path, store: ObjectStore) -> None:
