@@ -5,10 +5,10 @@
 Each table's files are written anew, with the day in them that their directory told, and committed as one
 snapshot, together with the last batch of each stream; a stream goes on from its checkpoint with the next one.
 A last batch that was cut short by a crash is left out, since its stream repeats it. The note that makes the
-directory an Iceberg lake is written last; before it, an interrupted conversion may be run again and skips
-tables that are done, unless their files are others by now: until that note is there pipelines go on with
-Parquet. Such a table is written once more, in the place of what it has. No pipeline may run meanwhile. Called
-by ``tidelog lake convert``.
+directory an Iceberg lake is written last; before it, an interrupted conversion may be run again, to the same
+place, of which there is a note from the beginning, and skips tables that are done, unless their files are
+others by now: until that note is there pipelines go on with Parquet. Such a table is written once more, in
+the place of what it has. No pipeline may run meanwhile. Called by ``tidelog lake convert``.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ from tidelog.pipelines.lake.data_files import EVENT_TIME, TaskDataFiles, Written
 from tidelog.pipelines.lake.form import (
     LakeError,
     LakeSettings,
+    check_conversion,
     check_warehouse,
+    end_conversion,
     iceberg_note,
     lake_note,
+    write_conversion,
     write_note,
 )
 from tidelog.pipelines.lake.replacing import replace_files
@@ -65,11 +68,14 @@ def convert(settings: LakeSettings, on_file: Callable[[Path], None] = lambda _: 
         what = "is not there" if there is None else "has Iceberg tables already"
         raise LakeError(f"the lake {settings.root} {what}: nothing to convert")
     note = iceberg_note(settings)
+    check_conversion(settings.root, note)
     catalog = LakeCatalog(settings, note)
+    write_conversion(settings.root, note)
     names = sorted({path.parent.name for path in settings.root.glob(f"*/{DATE}=*")})
     names = [name for name in names if not name.startswith("_")]
     found = [_table(settings.root, name, catalog, on_file) for name in names]
     write_note(settings.root, note)
+    end_conversion(settings.root)
     _put_away(settings.root, names)
     return found
 

@@ -3,6 +3,7 @@
     <lake>/lake.json    {"form": "iceberg", "catalog": "sqlite" or a REST catalog's URI, "root": its path,
                          "warehouse": where the tables are, if that is an object store, and then
                          "id": by which a copy of the directory is known}
+    <lake>/lake.json.converting     the same of what a conversion under way is making of it
 
 A lake has one form for life. One that was there before the note came is known by its directories. Nothing
 here imports PyIceberg. Called by who opens a lake, before anything is read or written.
@@ -30,6 +31,7 @@ STORES = ("s3", "gs", "oss")
 SQLITE = "sqlite"
 """The catalog in the lake's own directory."""
 _NOTE = "lake.json"
+_CONVERTING = "lake.json.converting"
 
 
 class LakeError(TidelogError):
@@ -136,27 +138,61 @@ def iceberg_note(settings: LakeSettings) -> LakeNote:
 
 def write_note(root: Path, note: LakeNote) -> None:
     """Make a directory the lake that the note says."""
+    _write(root / _NOTE, note)
+
+
+def _write(path: Path, note: LakeNote) -> None:
     try:
-        root.mkdir(parents=True, exist_ok=True)
-        unfinished = root / f"{_NOTE}.unfinished"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_name(f"{path.name}.unfinished")
         unfinished.write_bytes(msgspec.json.encode(note) + b"\n")
-        unfinished.replace(root / _NOTE)
+        unfinished.replace(path)
     except OSError as failure:
-        raise LakeError(f"the lake {root} cannot be written: {failure}") from failure
+        raise LakeError(f"the lake {path.parent} cannot be written: {failure}") from failure
+
+
+def check_conversion(root: Path, note: LakeNote) -> None:
+    """Refuse to go on with an interrupted conversion elsewhere than where it has put tables already."""
+    begun = _note_in(root / _CONVERTING)
+    if begun is None or (begun.catalog, begun.warehouse) == (note.catalog, note.warehouse):
+        return
+    if begun.warehouse:
+        there, mend = f"under {begun.warehouse}", f"with --lake-warehouse {begun.warehouse}"
+    elif begun.catalog != SQLITE:
+        there, mend = f"into the catalog {begun.catalog}", f"with --lake-catalog {begun.catalog}"
+    else:
+        other = "--lake-warehouse" if note.warehouse else "--lake-catalog"
+        there, mend = "into its own directory", f"without {other}"
+    raise LakeError(f"the lake {root}: an interrupted conversion has put tables {there}: repeat it {mend}")
+
+
+def write_conversion(root: Path, note: LakeNote) -> None:
+    """Remember where a conversion puts tables, until the lake's note says so."""
+    _write(root / _CONVERTING, note)
+
+
+def end_conversion(root: Path) -> None:
+    """Forget that; the lake's note is written."""
+    (root / _CONVERTING).unlink(missing_ok=True)
 
 
 def _read(root: Path) -> LakeNote | None:
-    path = root / _NOTE
+    found = _note_in(root / _NOTE)
+    if found is not None:
+        return found
+    before_notes = (root / "_batches").is_dir() or any(root.glob("*/date=*"))
+    return LakeNote("parquet") if before_notes else None
+
+
+def _note_in(path: Path) -> LakeNote | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=LakeNote)
     except (FileNotFoundError, NotADirectoryError):
-        pass
+        return None
     except OSError as failure:
         raise LakeError(f"{path}, which says what the lake is, cannot be read: {failure}") from failure
     except UNREADABLE as error:
         raise LakeError(f"{path} does not say what the lake is: {error}; restore it from a copy") from error
-    before_notes = (root / "_batches").is_dir() or any(root.glob("*/date=*"))
-    return LakeNote("parquet") if before_notes else None
 
 
 def _same_place(root: Path, made: Path) -> bool:

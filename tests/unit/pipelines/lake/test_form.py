@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -205,6 +206,59 @@ def test_a_conversion_that_was_interrupted_is_run_again(
     assert convert(LakeSettings(tmp_path), read.append) == [Converted("login", 2, 2, 2)]
     assert read == []  # the table was done
     assert converted_ids(tmp_path) == Counter(["e-1", "e-2"])
+
+
+def test_a_conversion_that_was_interrupted_goes_on_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.pipelines.lake import conversion
+
+    parquet_batch(tmp_path, 0, 1, 2)
+    (tmp_path / "other" / f"date={NOON:%Y-%m-%d}").mkdir(parents=True)
+    done = conversion._table
+
+    def interrupt(root: Path, name: str, *others: Any) -> Converted:
+        if name == "other":
+            raise KeyboardInterrupt
+        return done(root, name, *others)
+
+    with object_store() as store:
+        settings = LakeSettings(tmp_path, properties=store.properties, warehouse=f"s3://{BUCKET}/events")
+        monkeypatch.setattr(conversion, "_table", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            convert(settings)
+        monkeypatch.undo()
+        before = store.objects("")
+        there = f"has put tables under s3://{BUCKET}/events: repeat it with --lake-warehouse s3"
+        for other in (f"s3://{BUCKET}/others", None):
+            with pytest.raises(LakeError, match=there):
+                convert(replace(settings, properties=store.properties if other else {}, warehouse=other))
+        assert lake_note(LakeSettings(tmp_path)) == LakeNote("parquet")
+        assert store.objects("") == before
+        assert [each.files_after for each in convert(settings)] == [2, 0]
+        assert not (tmp_path / "lake.json.converting").exists()
+        table = LakeCatalog(replace(settings, warehouse=None)).table("login")
+        assert {file.path for file in data_files(table)} == store.objects()
+
+
+def test_a_conversion_that_was_interrupted_in_its_directory_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tidelog.pipelines.lake import conversion
+
+    def interrupt(*arguments: object) -> None:
+        raise KeyboardInterrupt
+
+    parquet_batch(tmp_path, 0, 1, 2)
+    monkeypatch.setattr(conversion, "_table", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        convert(LakeSettings(tmp_path))
+    monkeypatch.undo()
+    with pytest.raises(LakeError, match="into its own directory: repeat it without --lake-warehouse"):
+        convert(LakeSettings(tmp_path, warehouse=f"s3://{BUCKET}/events"))
+    with pytest.raises(LakeError, match="into its own directory: repeat it without --lake-catalog"):
+        convert(LakeSettings(tmp_path, catalog="http://127.0.0.1:1"))
+    assert convert(LakeSettings(tmp_path)) == [Converted("login", 2, 2, 2)]
 
 
 def test_batches_that_came_after_an_interrupted_conversion_are_converted_too(
