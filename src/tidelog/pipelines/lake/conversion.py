@@ -30,6 +30,7 @@ from tidelog.pipelines.lake.form import (
     LakeError,
     LakeSettings,
     check_conversion,
+    check_properties,
     check_warehouse,
     end_conversion,
     iceberg_note,
@@ -69,6 +70,7 @@ def convert(settings: LakeSettings, on_file: Callable[[Path], None] = lambda _: 
         raise LakeError(f"the lake {settings.root} {what}: nothing to convert")
     note = iceberg_note(settings)
     check_conversion(settings.root, note)
+    check_properties(settings, note)
     catalog = LakeCatalog(settings, note)
     write_conversion(settings.root, note)
     names = sorted({path.parent.name for path in settings.root.glob(f"*/{DATE}=*")})

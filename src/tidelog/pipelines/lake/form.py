@@ -121,10 +121,20 @@ def note_moved(settings: LakeSettings, there: LakeNote) -> None:
 
 def wanted_note(settings: LakeSettings) -> LakeNote:
     """What the lake is, or is to be: who opens a new one writes it, before anything is in it."""
-    there = lake_note(settings)
-    if there is not None:
-        return there
-    return LakeNote("parquet") if settings.form == "parquet" else iceberg_note(settings)
+    wanted = lake_note(settings)
+    if wanted is None:
+        wanted = LakeNote("parquet") if settings.form == "parquet" else iceberg_note(settings)
+    check_properties(settings, wanted)
+    return wanted
+
+
+def check_properties(settings: LakeSettings, note: LakeNote) -> None:
+    """Refuse properties where nobody would look at them."""
+    if settings.properties and not note.warehouse and note.catalog in ("", SQLITE):
+        raise LakeError(
+            f"the lake {settings.root} has neither a REST catalog nor an object store, which --lake-property "
+            "is for: leave it out, or say --lake-catalog or --lake-warehouse with a new lake"
+        )
 
 
 def iceberg_note(settings: LakeSettings) -> LakeNote:

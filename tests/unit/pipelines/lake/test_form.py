@@ -87,6 +87,21 @@ def test_iceberg_tables_are_not_mixed_with_parquet_or_another_catalog(tmp_path: 
         wanted_note(LakeSettings(tmp_path / "new", "parquet", "http://127.0.0.1:8181"))
 
 
+def test_properties_that_nobody_would_look_at_are_refused(tmp_path: Path) -> None:
+    properties = {"s3.endpoint": "http://127.0.0.1:1"}
+    sentence = "has neither a REST catalog nor an object store, which --lake-property is for: leave it out"
+    with pytest.raises(LakeError, match=sentence):
+        LakeCatalog(LakeSettings(tmp_path / "iceberg", properties=properties))
+    settings = PipelineSettings("127.0.0.1:9092", tmp_path, lake_form="parquet", lake_properties=properties)
+    with pytest.raises(LakeError, match=sentence):
+        open_lake(settings)
+    parquet_batch(tmp_path / "before", 0, 1)
+    with pytest.raises(LakeError, match=sentence):
+        convert(LakeSettings(tmp_path / "before", properties=properties))
+    assert not list(tmp_path.rglob("lake.json*"))
+    assert not list(tmp_path.rglob("catalog.sqlite"))
+
+
 def test_a_lake_that_was_moved_is_told_where_it_belongs(tmp_path: Path) -> None:
     collect(new_table(tmp_path / "old"), 0, 1)
     (tmp_path / "old").rename(tmp_path / "new")
