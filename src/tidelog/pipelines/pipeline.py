@@ -61,8 +61,8 @@ class PipelineSettings:
     """``iceberg`` or ``parquet``; None: that of the lake that is there, Iceberg for a new one."""
     lake_catalog: str | None = None
     """The URI of a REST catalog; None: that of the lake that is there, one of its own for a new one."""
-    lake_properties: Mapping[str, str] = field(default_factory=dict)
-    """For the REST catalog and the object store, in PyIceberg's names."""
+    lake_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """For the REST catalog and the object store, in PyIceberg's names; there may be secrets in them."""
     lake_warehouse: str | None = None
     """The URI in an object store under which a new lake's tables are; None: in its directory."""
     client_options: Mapping[str, str] = field(default_factory=dict)

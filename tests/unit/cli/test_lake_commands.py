@@ -108,6 +108,12 @@ def test_compaction_and_expiry_say_what_they_would_do_and_do_it(
         (("status", "--lake-catalog", "http://127.0.0.1:1"), "has its catalog in its own directory"),
         (("status", "--lake-warehouse", "s3://b/p"), "has its tables not in an object store of its own"),
         (("status", "--lake-property", "x"), "--lake-property 'x' is not of the form NAME=VALUE"),
+        (
+            ("status", "--lake-property", "s3.secret-access-key=x"),
+            "set PYICEBERG_CATALOG__TIDELOG__S3__SECRET_ACCESS_KEY in the environment",
+        ),
+        (("status", "--lake-property", "token=x"), "set PYICEBERG_CATALOG__TIDELOG__TOKEN in the env"),
+        (("status", "--lake-property", "gcs.oauth2.token=x"), "CATALOG__TIDELOG__GCS__OAUTH2__TOKEN in"),
         (("convert",), "has Iceberg tables already: nothing to convert"),
     ],
 )
@@ -160,9 +166,11 @@ def test_sizes_are_written_short() -> None:
 
 
 def test_a_lake_in_an_object_store_is_kept_up_by_its_commands(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with object_store() as store:
+        for name, value in store.environment.items():
+            monkeypatch.setenv(name, value)
         settings = LakeSettings(
             tmp_path / "lake", properties=store.properties, warehouse=f"s3://{BUCKET}/events"
         )

@@ -12,6 +12,8 @@ from tidelog.cli.connect import parse_assignments
 from tidelog.cli.failure import WrongUsage
 from tidelog.pipelines.lake.form import FORMS, Form
 
+_SECRETS = ("secret", "token", "credential", "key", "password", "connection-string", "authorization")
+"""How the names of properties end that nobody else may see."""
 DEFAULT_DIRECTORY = Path("tidelog-pipelines")
 
 Directory = Annotated[
@@ -73,7 +75,16 @@ class CatalogOptions:
     @property
     def properties(self) -> dict[str, str]:
         """What the catalog is told."""
-        return dict(parse_assignments(self.lake_property, "--lake-property"))
+        given = dict(parse_assignments(self.lake_property, "--lake-property"))
+        for name in given:
+            if name.lower().endswith(_SECRETS):
+                variable = name.upper().replace(".", "__").replace("-", "_")
+                raise WrongUsage(
+                    f"--lake-property {name}=… shows it to everybody on this machine: set "
+                    f"PYICEBERG_CATALOG__TIDELOG__{variable} in the environment, or write it into "
+                    "~/.pyiceberg.yaml"
+                )
+        return given
 
 
 DEFAULT_CATALOG = CatalogOptions()

@@ -234,8 +234,8 @@ def check_warehouse(settings: LakeSettings) -> None:
         "@" in uri.netloc or ":" in uri.netloc
     ):  # what is there may be a secret, which has a slash, too, at times
         raise LakeError(
-            "--lake-warehouse has something before its bucket: write s3://bucket/path; keys are given by "
-            "--lake-property or in the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3)"
+            "--lake-warehouse has something before its bucket: write s3://bucket/path; keys are given in "
+            "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3), or in ~/.pyiceberg.yaml"
         )
     double = "//" in uri.path.rstrip("/")
     if uri.scheme not in STORES or not uri.netloc or uri.query or uri.fragment or double:

@@ -31,8 +31,14 @@ class ObjectStore:
 
     @property
     def options(self) -> list[str]:
-        """The same for the command line."""
-        return [text for item in self.properties.items() for text in ("--lake-property", "=".join(item))]
+        """The same for the command line, where no keys may be."""
+        properties = {"s3.endpoint": self.endpoint, "s3.region": REGION}
+        return [text for item in properties.items() for text in ("--lake-property", "=".join(item))]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The keys for Amazon's tools."""
+        return {f"AWS_{name.upper().replace('-', '_')}": value for name, value in KEYS.items()}
 
     def objects(self, suffix: str = ".parquet") -> set[str]:
         """The locations of what is in the bucket, as its owner lists it."""

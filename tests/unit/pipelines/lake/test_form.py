@@ -95,6 +95,7 @@ def test_properties_that_nobody_would_look_at_are_refused(tmp_path: Path) -> Non
     settings = PipelineSettings("127.0.0.1:9092", tmp_path, lake_form="parquet", lake_properties=properties)
     with pytest.raises(LakeError, match=sentence):
         open_lake(settings)
+    assert "s3.endpoint" not in f"{settings} {settings.lake_settings}"  # there may be secrets beside it
     parquet_batch(tmp_path / "before", 0, 1)
     with pytest.raises(LakeError, match=sentence):
         convert(LakeSettings(tmp_path / "before", properties=properties))

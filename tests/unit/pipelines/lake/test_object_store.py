@@ -15,6 +15,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import PyArrowFileIO
+from pyiceberg.utils.config import Config
 from tests.unit.pipelines.lake.object_store import BUCKET, ObjectStore, object_store
 from tests.unit.pipelines.lake.rig import COLUMNS, NOON, TABLE, collect, event, expected, written
 
@@ -226,7 +227,7 @@ def test_what_is_no_place_in_a_store_is_refused(tmp_path: Path, warehouse: str, 
 
 @pytest.mark.parametrize("uri", ["s3://AKIA:gehe/im@ponds/events", "s3a://gehe:im@ponds", "s3://gehe@im/#?"])
 def test_keys_in_a_uri_are_refused_and_not_repeated(tmp_path: Path, uri: str) -> None:
-    with pytest.raises(LakeError, match=r"keys are given by --lake-property") as told:
+    with pytest.raises(LakeError, match="keys are given in the environment") as told:
         LakeCatalog(LakeSettings(tmp_path, warehouse=uri))
     assert not any(part in str(told.value) for part in ("AKIA", "gehe", "im@"))
     assert list(tmp_path.iterdir()) == []
@@ -243,6 +244,19 @@ def test_what_arrow_does_not_understand_is_one_sentence(tmp_path: Path, store: O
     note.write_text(note.read_text().replace(WAREHOUSE, f"s3://{BUCKET}//events"))
     with pytest.raises(LakeError, match="tables under s3://ponds//events cannot be reached: Empty path"):
         LakeCatalog(LakeSettings(tmp_path, properties=store.properties)).ensure(TABLE, COLUMNS)
+
+
+def test_keys_may_be_in_the_environment_from_where_they_go_to_tasks(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in store.properties.items():
+        variable = name.upper().replace(".", "__").replace("-", "_")
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__TIDELOG__{variable}", value)
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which it reads when it is loaded
+    table = LakeCatalog(LakeSettings(tmp_path, warehouse=WAREHOUSE)).ensure(TABLE, COLUMNS)
+    assert store.properties.items() <= table_files(table).io_properties.items()
+    assert collect(table, 0, 1)
+    assert read(tmp_path, store) == expected(1)
 
 
 def test_a_lake_stays_where_its_tables_are(tmp_path: Path, store: ObjectStore) -> None:

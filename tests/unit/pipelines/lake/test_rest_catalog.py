@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyiceberg.utils.config import Config
 from tests.unit.pipelines.lake.rest_catalog import TOKEN, RestCatalog, rest_catalog
 from tests.unit.pipelines.lake.rig import COLUMNS, TABLE, collect, expected
 
@@ -37,6 +38,16 @@ def test_tables_are_made_written_and_kept_up_there(tmp_path: Path, server: RestC
     assert sorted(found.scan().to_arrow()["event_id"].to_pylist()) == sorted(expected(0, 1, 2))
     assert table.location().startswith("file://")
     assert len(list((tmp_path / "warehouse").rglob("*.parquet"))) == 1
+
+
+def test_its_token_may_be_in_the_environment(
+    tmp_path: Path, server: RestCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYICEBERG_CATALOG__TIDELOG__TOKEN", TOKEN)
+    monkeypatch.setenv("PYICEBERG_CATALOG__TIDELOG__S3__SECRET_ACCESS_KEY", "for tasks")
+    monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which it reads when it is loaded
+    table = LakeCatalog(LakeSettings(tmp_path / "lake", None, server.uri)).ensure(TABLE, COLUMNS)
+    assert table.io.properties["s3.secret-access-key"] == "for tasks"
 
 
 def test_an_answer_that_is_lost_leaves_the_batch_once(tmp_path: Path, server: RestCatalog) -> None:
