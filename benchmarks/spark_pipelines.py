@@ -55,6 +55,7 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
         figures.add(NAME, contestant, f"lag at {RATE:,}/s, growth", steady["growth"], "records/s", "lower")
         sent = steady["sent"] / steady["seconds"]
         figures.add(NAME, contestant, "events sent meanwhile", sent, "events/s", "higher")
+        figures.add(NAME, contestant, "events sent late, at most", steady["late"] * 1000, "ms", "lower")
 
 
 def _prepare(broker: BrokerProcess, directory: Path) -> None:
@@ -133,7 +134,10 @@ class Program:
                 if elapsed > WARM_UP_S:
                     lags.append(sum(lag.total for lag in admin.describe_group_lag(groups).values()))
                 time.sleep(1)
-        told = json.loads(sender.communicate(timeout=60)[0])
+        answer, _ = sender.communicate(timeout=60)
+        if sender.returncode:
+            raise RuntimeError("events could not be written, so the lag is not of what was to be sent")
+        told = json.loads(answer)
         for query in queries:
             query.stop()
         spark_driver.say(
@@ -143,6 +147,7 @@ class Program:
             growth=_growth(lags),
             sent=told["sent"],
             seconds=told["seconds"],
+            late=told["late"],
         )
 
 

@@ -3,7 +3,8 @@
 The generator needs half a core for 20,000 events a second, which on a small machine is half of what the
 pipelines have: the measure would be of both. So events are generated and laid out as Arrow columns first, by
 ticks; then "ready" is printed, and with a line from the standard input sending begins. Said in the end, as
-JSON: how many events were sent in how many seconds, and by how much the latest tick was late.
+JSON: how many events were written in how many seconds, and by how many of them the latest tick was late. An
+event that could not be written ends it with an error.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections import deque
 from datetime import UTC, datetime
 
 import pyarrow as pa
 
 from tidelog import Producer
+from tidelog.client.producer.table_writer import TableFuture
 from tidelog.pipelines.generator.traffic import Traffic, TrafficSettings
 
 TICK_MS = 100
@@ -49,8 +52,12 @@ def _tick(traffic: Traffic, until_ms: int) -> Tick:
 
 
 def send(bootstrap: str, told: list[Tick]) -> dict[str, float]:
-    """Send each tick when its time has come."""
+    """Send each tick when its time has come.
+
+    :raises TidelogError: events could not be written.
+    """
     sent, late = 0, 0.0
+    under_way: deque[TableFuture] = deque()
     with Producer({"bootstrap.servers": bootstrap, "linger.ms": 20, "batch.size": 262_144}) as producer:
         began = time.perf_counter()
         for number, tick in enumerate(told):
@@ -59,9 +66,13 @@ def send(bootstrap: str, told: list[Tick]) -> dict[str, float]:
                 time.sleep(wait)
             late = max(late, -wait)
             for topic, rows in tick.items():
-                producer.send_arrow(rows, topic)
+                under_way.append(producer.send_arrow(rows, topic))
                 sent += rows.num_rows
+            while under_way and under_way[0].done():
+                under_way.popleft().result()
         producer.flush()
+        for each in under_way:
+            each.result(0)
         seconds = time.perf_counter() - began
     return {"sent": sent, "seconds": seconds, "late": late}
 
