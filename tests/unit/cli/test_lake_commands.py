@@ -123,6 +123,18 @@ def test_what_is_wrong_is_one_sentence(
     assert sentence in refused(capsys, *arguments, "-d", str(directory))
 
 
+def test_a_table_that_cannot_be_tidied_up_keeps_no_other_from_it(
+    directory: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notes = directory / "lake" / "unneeded"
+    notes.mkdir()
+    (notes / f"{TABLE}.json").write_text("[")
+    assert commands.run(["lake", "expire", "--json", "-d", str(directory)]) == 1
+    answer = capsys.readouterr()
+    assert [each["table"] for each in json.loads(answer.out)] == ["login"]
+    assert "credit.json cannot be read" in answer.err
+
+
 def test_a_directory_without_a_lake_stays_without(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no lake in" in refused(capsys, "status", "-d", str(tmp_path))
     assert list(tmp_path.iterdir()) == []

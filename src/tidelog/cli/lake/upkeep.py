@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cli.output import is_terminal, print_json, print_table
 from tidelog.pipelines.lake import compaction, conversion, expiry
+from tidelog.pipelines.lake.form import LakeError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -76,16 +77,21 @@ def expire(
 ) -> None:
     """Expire snapshots and files of tables, or show what would go."""
     done: list[expiry.Expired] = []
+    failures: list[str] = []
     for table in tables:
         with _bar(f"expire {table.name()[-1]}", None) as on_file:
-            done.append(expiry.expire(table, rule, lake, dry_run=dry_run, on_file=on_file))
+            try:
+                done.append(expiry.expire(table, rule, lake, dry_run=dry_run, on_file=on_file))
+            except LakeError as failure:  # which keeps no other table from being tidied up
+                failures.append(str(failure))
     if json:
         print_json(done)
-        return
-    columns = ("table", "snapshots", "files", "bytes")
-    print_table(
-        columns, [(each.table, each.snapshots, each.files, each.bytes) for each in done], right=columns[1:]
-    )
+    else:
+        columns = ("table", "snapshots", "files", "bytes")
+        rows = [(each.table, each.snapshots, each.files, each.bytes) for each in done]
+        print_table(columns, rows, right=columns[1:])
+    if failures:
+        raise LakeError("; ".join(failures))
 
 
 def convert(settings: LakeSettings, *, json: bool) -> None:

@@ -230,9 +230,8 @@ def check_warehouse(settings: LakeSettings) -> None:
         uri = urlparse(settings.warehouse or "")
     except ValueError:  # brackets, which are for addresses of IPv6
         uri = urlparse("")
-    if (
-        "@" in uri.netloc or ":" in uri.netloc
-    ):  # what is there may be a secret, which has a slash, too, at times
+    # Before any sentence that repeats the URI: it may be a secret, and have a slash in it.
+    if "@" in uri.netloc or ":" in uri.netloc:
         raise LakeError(
             "--lake-warehouse has something before its bucket: write s3://bucket/path; keys are given in "
             "the environment (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY for s3), or in ~/.pyiceberg.yaml"
