@@ -203,10 +203,10 @@ def test_a_member_that_missed_an_answer_is_told_its_partitions_again(scene: Scen
         group_id="g", member_id="a", member_epoch=consumer.epoch, topic_partitions=[]
     )
     answers = [scene.ask(lost), scene.ask(lost)]
-    for answer in answers:
-        assert answer.member_epoch > consumer.epoch
-        assert answer.assignment is not None
-        assert [len(each.partitions) for each in answer.assignment.topic_partitions] == [2]
+    for told in answers:
+        assert told.member_epoch > consumer.epoch
+        assert told.assignment is not None
+        assert [len(each.partitions) for each in told.assignment.topic_partitions] == [2]
     lost.member_epoch = answers[-1].member_epoch
     assert scene.ask(lost).assignment is None
 
