@@ -263,6 +263,26 @@ def test_what_is_refused_to_strangers_leaves_nothing_behind(console: ConsoleThre
     assert len(console.console.sessions._by_id) == sessions
 
 
+def test_what_strangers_send_is_short_and_is_not_kept(console: ConsoleThread, cluster: LocalBroker) -> None:
+    megabyte = "x" * 1_000_000
+    stranger, operator = browser(console, "stranger"), browser(console, "operator")
+    assert console.console.login is not None
+
+    def sent(somebody: Browser, path: str, **body: str) -> int:
+        headers = {"X-Console-Token": somebody.session.token}
+        return somebody.http.post(path, json=body, headers=headers).status_code
+
+    with stranger.http, operator.http:
+        assert sent(stranger, "/session", user="u" * 300, password="x") == 400
+        assert sent(stranger, "/session", user="u", password="x" * 2000) == 400
+        assert sent(stranger, "/session", user="u", password=megabyte) == 413
+        assert sent(stranger, "/session/provider", place=megabyte) == 413
+        assert not console.console.login._failed
+        topic = cluster.create_topic(f"large-{console.settings.read_only}")
+        written = sent(operator, f"/clusters/main/topics/{topic}/messages", value=megabyte)
+        assert written == (403 if console.settings.read_only else 200)
+
+
 def test_nobody_hears_of_groups_of_topics_that_he_may_not_see(console: ConsoleThread) -> None:
     everything, some = browser(console, "viewer"), browser(console, "some-viewer")
     with everything.http, some.http:

@@ -81,6 +81,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *telemetry_api.ENDPOINTS,
 )
 _BODY_BYTES = 12 * 1024 * 1024
+_STRANGERS_BODY_BYTES = 64 * 1024
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -264,7 +265,8 @@ async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
             _require_own_page(request, call.session)
         # Who may not call it is told that, and not what is wrong with what he sent.
         require_right(endpoint, call)
-        asked = await _asked(endpoint, request)
+        most_bytes = _STRANGERS_BODY_BYTES if call.person is STRANGER else _BODY_BYTES
+        asked = await _asked(endpoint, request, most_bytes)
     except Refusal as refusal:
         # Whoever shows no session of ours, or has not logged in, has changed nothing and has no name.
         is_known = call.console.sessions.find(call.session.id) is not None
@@ -283,11 +285,11 @@ def _require_own_page(request: Request, session: Session) -> None:
         raise forbidden("this request comes from a page of another site")
 
 
-async def _asked(endpoint: Endpoint, request: Request) -> msgspec.Struct:
+async def _asked(endpoint: Endpoint, request: Request, most_bytes: int) -> msgspec.Struct:
     try:
         if endpoint.method == "GET":
             return msgspec.convert(dict(request.query_params), endpoint.asked, strict=False)
-        body = await body_of(request, _BODY_BYTES)
+        body = await body_of(request, most_bytes)
         return msgspec.json.decode(body or b"{}", type=endpoint.asked)
     except UNREADABLE as error:
         raise Refusal(f"the request is not as it should be: {error}") from None

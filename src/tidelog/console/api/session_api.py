@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads
@@ -70,10 +72,10 @@ class ProviderLogin(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Credentials(msgspec.Struct, forbid_unknown_fields=True):
-    """A SCRAM user of the cluster."""
+    """A SCRAM user of the cluster; strangers send this, so it is short."""
 
-    user: str
-    password: str
+    user: Annotated[str, msgspec.Meta(max_length=256)]
+    password: Annotated[str, msgspec.Meta(max_length=1024)]
 
 
 @reads("/session", "The session, its token for changes, and the clusters.", Nothing, Role.NONE)
