@@ -294,14 +294,17 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
     call.details |= {"to": asked.to, "number": asked.number, "topic": asked.topic, "dry_run": asked.dry_run}
     needed = Role.VIEWER if asked.dry_run else Role.OPERATOR
     target = _target(asked)
+    names_topics = asked.plan is not None or asked.topic is not None
+    seen = await call.cluster.seen()
+    # One that is not there yet may be prepared where the cluster lets it be, for topics that are named.
+    if not sees_group(call, seen, name) and (name in seen.groups or not names_topics):
+        raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
     if asked.plan is not None:
         for topic in sorted({each.topic for each in asked.plan}):
             call.require(needed, topic)
         call.details["plan"] = {str(_place(each)): each.new for each in asked.plan}
     elif asked.topic is not None:
         call.require(needed, asked.topic)
-    elif not sees_group(call, await call.cluster.seen(), name):
-        raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
     else:
         # Before a plan is made, for what is wrong with a topic is said with its name.
         committed = (await call.cluster.admin.list_group_offsets([name]))[name]
