@@ -13,13 +13,14 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ConsoleThread, console_settings
+from tests.rigs.told_queries import RUNNING, running_pipeline
 from tests.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.people.audit import now_ms
 from tidelog.console.people.person import Account, person_of
 from tidelog.console.people.sessions import Session
-from tidelog.console.settings import Grant, LoginSettings, MaskRule, Role
+from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
 from tidelog.console.watching.changes import Event
 from tidelog.console.web import ENDPOINTS
 from tidelog.testing import LocalBroker, broker
@@ -447,6 +448,36 @@ def test_clients_are_drawn_for_those_only_who_see_all_topics(console: ConsoleThr
     assert {each["name"].partition(" ")[0] for each in seen} == {"producer"}  # and a number
     assert "shop" not in str(part)
     assert "10.9.8.7" not in str(part)
+
+
+def test_checkpoints_are_told_of_to_those_only_who_see_all_clusters(tmp_path: Path) -> None:
+    """Which cluster a checkpoint is about is in none of its files."""
+    for folder, text in (("offsets", 'v1\n{}\n{"payroll":{"0":7}}'), ("commits", "v1\n{}")):
+        (tmp_path / "wages" / folder).mkdir(parents=True)
+        (tmp_path / "wages" / folder / "0").write_text(text)
+    with broker(topics=["orders"]) as running, running_pipeline(tmp_path / "pipelines"):
+        at = {"bootstrap.servers": running.bootstrap_servers}
+        settings = console_settings(
+            tmp_path / "console",
+            running.bootstrap_servers,
+            clusters=(ClusterSettings("main", at), ClusterSettings("test", at)),
+            login=LoginSettings("main"),
+            grants=(Grant("viewer", Role.VIEWER), Grant("tester", Role.VIEWER, clusters=("test",))),
+            pipelines=tmp_path / "pipelines",
+            checkpoints=(tmp_path / "wages",),
+        )
+        with ConsoleThread(settings) as console:
+            everything, some = browser(console, "viewer"), browser(console, "tester")
+            with everything.http, some.http:
+                told, part = (each.http.get("/clusters/test/spark") for each in (everything, some))
+                drawn, less = (each.http.get("/clusters/test/topology").json() for each in (everything, some))
+    assert told.json()["configured"]
+    assert "payroll" in told.text
+    assert RUNNING in {each["name"] for each in told.json()["pipelines"] if each["running"]}
+    assert [part.json()[each] for each in ("configured", "pipelines", "queries")] == [False, [], []]
+    assert str(tmp_path) not in part.text
+    assert f"pipeline {RUNNING}" in {each["id"] for each in drawn["nodes"]}
+    assert {each["kind"] for each in less["nodes"]} == {"topic"}
 
 
 def test_a_new_group_is_told_to_those_only_who_see_what_it_reads(

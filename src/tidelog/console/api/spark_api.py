@@ -54,7 +54,7 @@ class SparkPage(msgspec.Struct, frozen=True):
     """Pipelines and queries; ``dead_letters`` is the end of that topic, None where there is none."""
 
     configured: bool
-    """Whether the console was told of checkpoints or pipelines."""
+    """Whether the console was told of checkpoints or pipelines that the person may see."""
     pipelines: list[PipelineRow]
     queries: list[QueryRow]
     dead_letter_topic: str
@@ -68,12 +68,12 @@ class SparkPage(msgspec.Struct, frozen=True):
 async def spark(call: Call, asked: Nothing) -> SparkPage:
     """Files are read in a thread; lag and reports are those of the last look at the cluster."""
     require_whole_cluster(call)
-    settings = call.console.settings
+    directory, checkpoints = files_for(call)
     seen = await call.cluster.seen()
-    pipelines, queries = await asyncio.to_thread(read_spark, settings.pipelines, settings.checkpoints, seen)
+    pipelines, queries = await asyncio.to_thread(read_spark, directory, checkpoints, seen)
     letters = [end for place, end in seen.ends.items() if place.topic == DEAD_LETTERS]
     return SparkPage(
-        settings.pipelines is not None or bool(settings.checkpoints),
+        directory is not None or bool(checkpoints),
         pipelines,
         queries,
         DEAD_LETTERS,
@@ -81,6 +81,16 @@ async def spark(call: Call, asked: Nothing) -> SparkPage:
         INCIDENTS if INCIDENTS in seen.topics else None,
         [each for each in OUTPUTS if each in seen.topics],
     )
+
+
+def files_for(call: Call) -> tuple[Path | None, tuple[Path, ...]]:
+    """The pipelines' directory and the checkpoints, of which none says which cluster it is about.
+
+    They are for those who see all topics of all clusters; others see what queries tell the cluster.
+    """
+    if not all(map(call.person.sees_all_topics, call.console.clusters)):
+        return None, ()
+    return call.console.settings.pipelines, call.console.settings.checkpoints
 
 
 def read_spark(

@@ -18,7 +18,7 @@ import msgspec
 
 from tidelog.client.resources import TopicDescription
 from tidelog.console.api.endpoint import Call, Nothing, reads
-from tidelog.console.api.spark_api import PipelineRow, read_spark
+from tidelog.console.api.spark_api import PipelineRow, files_for, read_spark
 from tidelog.console.watching.producer_clients import ProducerClients
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import QueryRow
@@ -182,8 +182,7 @@ async def _spark(call: Call, seen: Snapshot) -> tuple[list[PipelineRow], list[Qu
     """For those who see all topics, as the page of Spark."""
     if not call.person.sees_all_topics(call.cluster.name):
         return [], []
-    settings = call.console.settings
-    pipelines, queries = await asyncio.to_thread(read_spark, settings.pipelines, settings.checkpoints, seen)
+    pipelines, queries = await asyncio.to_thread(read_spark, *files_for(call), seen)
     return [each for each in pipelines if each.running or each.lag is not None], queries
 
 
