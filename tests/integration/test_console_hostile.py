@@ -401,7 +401,11 @@ def test_long_names_push_nothing_out_of_the_audit_log(api: ApiClient, console: C
     for _ in range(3):
         api.try_change("POST", f"{CLUSTER}/topics", name="x" * 5_000_000, configs={"y" * 5_000_000: "z"})
         api.try_change("POST", f"{CLUSTER}/groups/g/reset", to="latest", topic="\n\r{}" * 500_000)
-    assert topic in {each["target"] for each in api.get(f"{CLUSTER}/audit")}
+        assert api.try_change("POST", f"/clusters/{'%01' * 20_000}/topics", name="x").status_code == 404
+    noted = api.get(f"{CLUSTER}/audit")
+    assert topic in {each["target"] for each in noted}
+    assert (noted[0]["cluster"], noted[0]["action"]) == ("", "create topic")
+    assert "20000 characters" in noted[0]["details"]["cluster"]
     assert (console.settings.data_dir / "audit.jsonl").stat().st_size < 100_000
 
 

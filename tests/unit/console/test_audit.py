@@ -27,10 +27,11 @@ def test_an_entry_is_one_short_line_whatever_people_name(tmp_path: Path) -> None
         deep = [deep]
     log.note(entry(2, "x\n" * 1_000_000, topic="y\r\n" * 1_000_000, many=list(range(100_000)), deep=deep))
     log.note(entry(3, names={f"{number}" * 1000: "z" * 10_000 for number in range(1000)}, huge=10**100))
+    log.note(replace(entry(4), user="u" * 100_000, address="a" * 100_000, cluster="\1" * 100_000))
     lines = (tmp_path / "audit.jsonl").read_bytes().splitlines()
-    assert len(lines) == 3
+    assert len(lines) == 4
     assert max(map(len, lines)) < 50_000
-    assert [each.at_ms for each in log.newest(10)] == [3, 2, 1]
+    assert [each.at_ms for each in log.newest(10)] == [4, 3, 2, 1]
     assert "2000000 characters" in json.loads(lines[1])["target"]
     log.close()
 

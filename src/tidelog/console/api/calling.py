@@ -54,15 +54,18 @@ def note(endpoint: Endpoint, call: Call, outcome: str) -> None:
     if is_stranger and endpoint.action != LOGIN:
         return
     target = next((call.path[each] for each in ("topic", "group", "broker", "id") if each in call.path), "")
+    cluster, details = call.path.get("cluster", ""), call.details
+    if cluster and cluster not in call.console.clusters:
+        cluster, details = "", {**details, "cluster": cluster}
     entry = AuditEntry(
         now_ms(),
         call.person.name,
         call.address,
-        call.path.get("cluster", ""),
+        cluster,
         endpoint.action,
         target or str(call.details.get("topic", "")),
         outcome,
-        call.details,
+        details,
     )
     if is_stranger:
         call.console.audit.note_failed_login(entry)

@@ -173,8 +173,8 @@ def _bounded(entry: AuditEntry) -> AuditEntry:
     return AuditEntry(
         entry.at_ms,
         _cut(entry.user),
-        entry.address,
-        entry.cluster,
+        _cut(entry.address),
+        _cut(entry.cluster),
         entry.action,
         _cut(entry.target),
         _cut(entry.outcome),
