@@ -370,6 +370,21 @@ def test_what_a_click_could_not_do_is_said(page: Page, console: ConsoleThread) -
     expect(page.locator("#failure")).to_be_empty()
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [(200, "The console itself does not answer."), (502, "The console answers with 502.")],
+)
+def test_an_answer_that_is_cut_or_not_the_consoles_is_no_data(
+    page: Page, console: ConsoleThread, status: int, said: str
+) -> None:
+    go(page, console, "topics")
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    page.route("**/topics?**", lambda route: route.fulfill(status=status, body='{"total": 1'))
+    page.get_by_label("Search topics").fill("ord")
+    expect(page.locator("#failure").get_by_role("alert")).to_have_text(said)
+    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+
+
 def test_pages_speak_chinese(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics")
     page.get_by_label("Language").select_option("zh")

@@ -24,8 +24,13 @@ async function asked(url, options) {
   }
 }
 
+/** What the console says; an answer that is cut, or that a proxy gives in its place, is none. */
 async function answered(answer) {
-  const body = await answer.json().catch(() => ({ error: `the console answers with ${answer.status}` }));
+  const body = await answer.json().catch((error) => {
+    if (error.name === "AbortError") throw error;
+    const said = answer.ok ? t("The console itself does not answer.") : t("The console answers with {status}.", { status: answer.status });
+    throw new Refused(said, "AWAY", answer.status);
+  });
   if (!answer.ok) {
     if (answer.status === 401 && body.code === "LOGIN_NEEDED") window.dispatchEvent(new Event("login-needed"));
     throw new Refused(body.error, body.code, answer.status);

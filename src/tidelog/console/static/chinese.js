@@ -356,6 +356,7 @@ export const CHINESE = {
   "The cluster has not answered since {time}: {problem}": "集群自 {time} 起没有响应：{problem}",
   "The connection to the console was cut: search again.": "与控制台的连接中断：请重新搜索。",
   "The console cannot use its history: charts and events are missing. The overview says why.": "控制台无法使用其历史数据：图表和事件不完整。原因见“概览”页面。",
+  "The console answers with {status}.": "控制台返回状态码 {status}。",
   "The console itself does not answer.": "控制台没有响应。",
   "The console itself does not answer. This page tries again.": "控制台没有响应，页面正在重试。",
   "The throttle of replication is gone from {count} brokers": "{count} 个 Broker 的迁移限速已移除",
