@@ -358,6 +358,21 @@ def test_what_a_page_that_was_left_has_asked_for_is_given_up(page: Page, console
     expect(page.locator("#failure")).to_be_empty()
 
 
+def test_a_pointer_that_is_held_down_while_a_page_opens_keeps_nobody_from_it(
+    page: Page, console: ConsoleThread
+) -> None:
+    def hold_down(route: Route) -> None:
+        page.mouse.move(600, 400)
+        page.mouse.down()
+        route.continue_()
+
+    page.route("**/api/session", hold_down)
+    with page.expect_response("**/topics?**"):  # the page is made by now, and waits for the pointer
+        go(page, console, "topics")
+    page.mouse.up()
+    heading(page, "Topics")
+
+
 def test_what_a_click_could_not_do_is_said(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics")
     expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()

@@ -129,7 +129,7 @@ function frame(cluster, page) {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  replace(document.getElementById("failure"));
+  replace(shell.querySelector("#failure"));
   const old = shell.querySelector(".page");
   const root = h("div", { class: "page" });
   old.replaceWith(root);
