@@ -19,6 +19,7 @@ from tests.waiting import wait_until
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.scram_users import ScramUpsertion
+from tidelog.console.people.person import Account
 from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
 from tidelog.testing import LocalBroker, broker
 
@@ -442,6 +443,34 @@ def test_pages_with_charts_say_that_there_is_no_history(page: Page, tmp_path: Pa
         expect(page.locator(".refusal").first).to_contain_text(str(tmp_path / "history.sqlite"))
         console.console.history._is_open = False  # it can be opened again
         expect(page.get_by_role("status")).to_be_empty()
+
+
+def test_a_stream_that_something_else_has_answered_is_asked_for_again(
+    page: Page, console: ConsoleThread
+) -> None:
+    page.route("**/live", lambda route: route.fulfill(status=502))
+    go(page, console, "topics")
+    heading(page, "Topics")
+    expect(page.locator("#notice")).to_contain_text("This page tries again")
+    page.unroute("**/live")
+    expect(page.locator("#notice")).to_be_empty()
+
+
+def test_who_has_no_session_any_more_is_asked_to_log_in_without_a_click(
+    page: Page, cluster: LocalBroker, tmp_path: Path
+) -> None:
+    settings = console_settings(
+        tmp_path, cluster.bootstrap_servers, login=LoginSettings("main"), grants=(Grant("*", Role.VIEWER),)
+    )
+    with ConsoleThread(settings) as running:
+        inner = running.console
+        session = inner.sessions.begin(inner.named(Account("viv")))
+        page.context.add_cookies([{"name": inner.cookie, "value": session.id, "url": running.url}])
+        with page.expect_response("**/live"):
+            go(page, running, "topics")
+        heading(page, "Topics")
+        inner.sessions.end(session)
+        expect(page.get_by_label("Password")).to_be_visible()
 
 
 def test_people_log_in_with_roles_and_masks(page: Page, tmp_path: Path) -> None:

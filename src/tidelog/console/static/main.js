@@ -23,6 +23,7 @@ const GROUPS = [["Cluster", ["overview", "topology"]], ["Data", ["topics", "grou
   ["Operations", ["brokers", "clients", "transactions", "access", "audit", "tokens"]]];
 /** Whether a page is there at all: tokens are only where assistants log in. */
 const isThere = (page) => page !== "tokens" || session.tokens;
+const AGAIN_MS = 3_000;
 
 let current = null;
 let live = null;
@@ -173,13 +174,13 @@ function logOutButton() {
   return h("button", { type: "button", onclick: async () => { if (!await logOut()) await show(); } }, t("Log out"));
 }
 
-/** Hear of each look at the cluster; the browser connects again by itself. */
+/** Hear of each look at the cluster; the browser connects again by itself, unless something else was answered. */
 function follow(cluster) {
   if (live?.cluster === cluster) return;
   live?.close();
-  live = new EventSource(`/api${at(cluster, "live")}`);
-  live.cluster = cluster;
-  live.addEventListener("look", (event) => {
+  const stream = new EventSource(`/api${at(cluster, "live")}`);
+  stream.cluster = cluster;
+  stream.addEventListener("look", (event) => {
     const state = JSON.parse(event.data);
     session.history_fails = state.history_fails;
     if (state.problem) notice(["bad", t("The cluster has not answered since {time}: {problem}", { time: clock(state.since), problem: state.problem })]);
@@ -187,7 +188,28 @@ function follow(cluster) {
     if (current?.failed && !state.problem && current.isAway) show();
     else current?.look();
   });
-  live.addEventListener("error", () => notice(["bad", t("The console itself does not answer. This page tries again.")]));
+  stream.addEventListener("error", () => {
+    notice(["bad", t("The console itself does not answer. This page tries again.")]);
+    if (stream !== live || stream.readyState !== EventSource.CLOSED) return;
+    live = null;
+    setTimeout(again, AGAIN_MS);
+  });
+  live = stream;
+}
+
+/** Follow the cluster again, or log in again, unless the page does so already or nobody sees it. */
+async function again() {
+  const isOver = () => live || document.hidden || !current || current.signal.aborted;
+  if (isOver()) return;
+  try {
+    await begin();
+  } catch {
+    setTimeout(again, AGAIN_MS);
+    return;
+  }
+  if (isOver()) return;
+  if (session.login && session.user === null) await show();
+  else follow(current.cluster);
 }
 
 // A browser opens few connections to one address: pages that nobody sees give theirs back.
