@@ -27,6 +27,7 @@ const AGAIN_MS = 3_000;
 
 let current = null;
 let live = null;
+let unanswered = null; // what is said above the page since the console did not answer
 
 class View {
   /** One page on the screen; `signal` ends what it has begun when another takes its place. */
@@ -47,17 +48,21 @@ class View {
 
   path(...parts) { return at(this.cluster, ...parts); }
 
+  /** Whether all of it could be read. */
   async look() {
+    let isWhole = true;
     for (const each of this.listeners) {
       try {
         await each();
         this.seen = true;
         this.say(null);
       } catch (error) {
-        if (this.signal.aborted) return;
+        isWhole = false;
+        if (this.signal.aborted) break;
         if (!this.seen) this.say(error);
       }
     }
+    return isWhole;
   }
 
   /** Say why there is nothing to see yet, in the place of parts that would be empty. */
@@ -180,13 +185,14 @@ function follow(cluster) {
   live?.close();
   const stream = new EventSource(`/api${at(cluster, "live")}`);
   stream.cluster = cluster;
-  stream.addEventListener("look", (event) => {
+  stream.addEventListener("look", async (event) => {
     const state = JSON.parse(event.data);
     session.history_fails = state.history_fails;
     if (state.problem) notice(["bad", t("The cluster has not answered since {time}: {problem}", { time: clock(state.since), problem: state.problem })]);
     else notice(state.history_fails ? ["bad", t("The console cannot use its history: charts and events are missing. The overview says why.")] : null);
+    const said = unanswered;
     if (current?.failed && !state.problem && current.isAway) show();
-    else current?.look();
+    else if (await current?.look()) said?.remove();  // what was asked before works again
   });
   stream.addEventListener("error", () => {
     notice(["bad", t("The console itself does not answer. This page tries again.")]);
@@ -231,7 +237,11 @@ window.addEventListener("unhandledrejection", (event) => {
   const { reason } = event;
   if (reason instanceof Refused) {
     const element = document.getElementById("failure");
-    if (element && reason.code !== "LOGIN_NEEDED") replace(element, refusal(reason));
+    if (element && reason.code !== "LOGIN_NEEDED") {
+      const said = refusal(reason);
+      unanswered = reason.code === "AWAY" ? said : null;
+      replace(element, said);
+    }
   } else if (reason?.name !== "AbortError") return;
   event.preventDefault();
 });
