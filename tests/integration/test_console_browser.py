@@ -6,8 +6,10 @@ import json
 import re
 import uuid
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from confluent_kafka import Producer as LibrdkafkaProducer
 from playwright.sync_api import Page, Route, expect
@@ -122,6 +124,27 @@ def test_records_are_filtered_opened_and_exported(page: Page, console: ConsoleTh
     page.get_by_role("button", name="Export").click()
     page.get_by_role("button", name="Download").click()
     expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("the filter is no expression")
+
+
+def test_a_parquet_file_is_downloaded_and_what_is_against_it_is_said(
+    page: Page, console: ConsoleThread, tmp_path: Path
+) -> None:
+    go(page, console, "topics", "orders")
+    expect(page.locator(".records tbody tr")).to_have_count(50)
+    with ExitStack() as held:
+        for _ in range(4):
+            held.enter_context(console.console.parquet_room.take(None))
+        page.get_by_role("button", name="Export").click()
+        dialog = page.get_by_role("dialog")
+        dialog.get_by_label("Format").select_option("parquet")
+        dialog.get_by_role("button", name="Download").click()
+        expect(dialog.get_by_role("alert")).to_contain_text("4 Parquet files are made or sent already")
+    with page.expect_download() as download:
+        dialog.get_by_role("button", name="Download").click()
+    expect(dialog).to_have_count(0)
+    assert download.value.suggested_filename == "orders.parquet"
+    download.value.save_as(tmp_path / "file")
+    assert pq.read_table(tmp_path / "file").num_rows == 100
 
 
 def test_a_record_is_produced_and_sent_again(

@@ -14,15 +14,17 @@ export const session = {
   token: "", user: null, login: false, passwords: false, provider: null, tokens: false, clusters: [], read_only: false, version: "", history_fails: false,
 };
 
-/** Ask the console; where it cannot be reached that is said in words of ours. What was given up stays an `AbortError`. */
-async function asked(url, options) {
+/** Wait for the console; where it cannot be reached that is said in words of ours. What was given up stays an `AbortError`. */
+async function reached(waited, signal) {
   try {
-    return await fetch(url, options);
+    return await waited;
   } catch (error) {
-    if (options.signal?.aborted) throw error;
+    if (signal?.aborted) throw error;
     throw new Refused(t("The console itself does not answer."), "AWAY", 0);
   }
 }
+
+const asked = (url, options) => reached(fetch(url, options), options.signal);
 
 /** What the console says; an answer that is cut, or that a proxy gives in its place, is none. */
 async function answered(answer) {
@@ -62,6 +64,13 @@ export async function refuseFirst(path, query, patience_ms = 3_000) {
     clearTimeout(timer);
     hangUp.abort();
   }
+}
+
+/** A file that is made before it is sent, as a whole; why there is none is thrown. */
+export async function file(path, query, signal) {
+  const answer = await asked(address(path, query), { signal });
+  if (!answer.ok) await answered(answer);
+  return reached(answer.blob(), signal);
 }
 
 export async function change(method, path, body = {}) {

@@ -4,11 +4,13 @@ import { t } from "./words.js";
 
 /**
  * Ask for something. `content` are elements of the form; `act` does it and may throw; a text that it returns is shown.
+ * It is given a signal that the dialog was closed, for what may then be given up.
  * `only`: there is nothing to cancel; `stays`: it may be done again and again.
  * Resolves to whether it was done.
  */
 export function ask({ title, content, action, act, danger = false, large = false, only = false, stays = false, ready = () => true }) {
   return new Promise((resolve) => {
+    const closed = new AbortController();
     let isDone = false;
     let isBusy = false; // and stays so when it was done, unless it may be done again
     const said = h("div", { "aria-live": "polite" });
@@ -24,7 +26,7 @@ export function ask({ title, content, action, act, danger = false, large = false
         check();
         replace(said);
         try {
-          const remark = await act();
+          const remark = await act(closed.signal);
           isDone = true;
           if (stays) {
             isBusy = false;
@@ -47,7 +49,7 @@ export function ask({ title, content, action, act, danger = false, large = false
     }, h("header", {}, h("h2", {}, title)), h("div", { class: "body" }, content, said), h("footer", {}, close, go));
     const dialog = h("dialog", {
       class: large ? "large" : null, "aria-label": title,
-      onclose: () => { dialog.remove(); resolve(isDone); },
+      onclose: () => { closed.abort(); dialog.remove(); resolve(isDone); },
     }, form);
     document.body.append(dialog);
     dialog.showModal();

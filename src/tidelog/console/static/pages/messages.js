@@ -1,6 +1,6 @@
 // The records of a topic: found from any place, filtered, followed, exported, written, sent again.
 import { append, h, replace, card, field, refusal, plain } from "../dom.js";
-import { address, atLeast, change, get, refuseFirst, session } from "../api.js";
+import { address, atLeast, change, file, get, refuseFirst, session } from "../api.js";
 import { bytes, moment, whole } from "../format.js";
 import { ask } from "../dialog.js";
 import { FORMATS, fieldView, formatName, preview, programs, textOf } from "../records.js";
@@ -171,13 +171,16 @@ export function showMessages(view, topic, body) {
     ask({
       title: t("Export records"), action: t("Download"),
       content: [h("p", { class: "muted" }, t("What the search above finds, from the place and with the filter that it has.")), h("div", { class: "row" }, field(t("Format"), format), field(t("At most"), most))],
-      act: async () => {
-        const query = { ...state, place: state.place === "tail" ? "newest" : state.place, limit: Number(most.value) };
-        await refuseFirst(`${path}/export`, { ...query, format: "jsonl" });
-        const link = h("a", { href: address(`${path}/export`, { ...query, format: format.value }), download: "" });
-        document.body.append(link);
-        link.click();
-        link.remove();
+      act: async (closed) => {
+        const query = { ...state, place: state.place === "tail" ? "newest" : state.place, limit: Number(most.value), format: format.value };
+        if (query.format === "parquet") {
+          const made = URL.createObjectURL(await file(`${path}/export`, query, closed));
+          download(made, `${topic.name}.parquet`);
+          setTimeout(() => URL.revokeObjectURL(made), 60_000);
+          return null;
+        }
+        await refuseFirst(`${path}/export`, query);
+        download(address(`${path}/export`, query), "");
         return null;
       },
     });
@@ -194,6 +197,13 @@ export function showMessages(view, topic, body) {
         }, t("Copy"))), h("pre", { class: "value" }, text))),
     });
   }
+}
+
+function download(href, name) {
+  const link = h("a", { href, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
 }
 
 function headerLines(text) {
