@@ -232,6 +232,20 @@ def test_masked_fields_are_hidden_from_pages_filters_and_exports_until_asked_for
     assert any(each["action"] == "unmask" for each in api.get(f"{CLUSTER}/audit"))
 
 
+@pytest.mark.parametrize("place", ["oldest", "newest"])
+def test_how_much_was_read_does_not_tell_how_long_masked_fields_are(api: ApiClient, place: str) -> None:
+    told = {}
+    for phone in ("1" * 10, "1" * 5000):
+        topic = new_topic(api, "masked-lengths")
+        write(api, topic, json.dumps({"phone": phone, "id": 1}), key=f"ab{phone}yz")
+        for unmasked in (False, True):
+            page = api.get(f"{CLUSTER}/topics/{topic}/messages", place=place, unmasked=unmasked)
+            assert len(page["records"]) == 1
+            told[len(phone), unmasked] = page["progress"]["read_bytes"]
+    assert told[10, False] == told[5000, False] > 0
+    assert told[10, True] < 100 < 10_000 < told[5000, True]
+
+
 def test_a_record_is_sent_again_elsewhere_with_other_headers(api: ApiClient) -> None:
     target = new_topic(api, "elsewhere")
     api.change(

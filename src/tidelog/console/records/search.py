@@ -265,7 +265,8 @@ class Search:
         async with contextlib.aclosing(reading):
             async for records in reading:
                 newest = []
-                for each in await self._chosen([each for each in records if each.timestamp_ms >= oldest_ms]):
+                recent = [each for each in records if each.timestamp_ms >= oldest_ms]
+                for each in await self._chosen(recent, is_first_time=False):
                     if each.timestamp_ms == oldest_ms:
                         of_that_time -= 1
                     if each.timestamp_ms > oldest_ms or of_that_time >= 0:
@@ -282,7 +283,7 @@ class Search:
         yield Found((), self._progress)
         while True:
             records = [_raw(each) for each in await consumer.poll(_POLL_S)]
-            self._count(records)
+            self._progress.scanned += len(records)
             chosen = await self._chosen(records)
             self._progress.matched += len(chosen)
             yield Found(chosen, self._progress)
@@ -321,7 +322,7 @@ class Search:
                 )
             is_bound = False
             if is_first_time:
-                self._count(batch)
+                self._progress.scanned += len(batch)
                 is_bound = bool(open_ranges) and self._progress.scanned >= self._request.scan_limit
             if is_bound and not self._request.is_whole:
                 self._progress.ended = "scan-limit"
@@ -344,17 +345,18 @@ class Search:
             del open_ranges[each]
         return bool(done)
 
-    async def _chosen(self, records: list[RawRecord]) -> list[RawRecord]:
-        """Those that match; decoded before they are masked, and masked before the filter sees them."""
+    async def _chosen(self, records: list[RawRecord], *, is_first_time: bool = True) -> list[RawRecord]:
+        """Those that match; decoded before they are masked, and masked before the filter sees them.
+
+        Bytes are counted when they are masked, too: how long is what is hidden would be told otherwise.
+        """
         records = await self._decoder.decoded(records)
         if self._mask:
             # Large values have many fields: others are served meanwhile.
             records = await asyncio.to_thread(self._mask.apply_all, records)
+        if is_first_time:
+            self._progress.read_bytes += sum(each.size_bytes for each in records)
         return records if self._filter is None else await self._filter.chosen(records)
-
-    def _count(self, records: list[RawRecord]) -> None:
-        self._progress.scanned += len(records)
-        self._progress.read_bytes += sum(each.size_bytes for each in records)
 
 
 async def read_one(
