@@ -399,11 +399,11 @@ def test_a_pointer_that_is_held_down_while_a_page_opens_keeps_nobody_from_it(
 
 def test_what_a_click_could_not_do_is_said(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics")
-    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="hostile", exact=True)).to_be_visible()
     page.route("**/topics?**", lambda route: route.abort())
     page.get_by_label("Search topics").fill("ord")
     expect(page.locator("#failure").get_by_role("alert")).to_have_text("The console itself does not answer.")
-    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="hostile", exact=True)).to_be_visible()
     page.unroute("**/topics?**")
     expect(page.locator("#failure")).to_be_empty()
     page.route("**/topics?**", lambda route: route.abort())
@@ -422,11 +422,11 @@ def test_an_answer_that_is_cut_or_not_the_consoles_is_no_data(
     page: Page, console: ConsoleThread, status: int, said: str
 ) -> None:
     go(page, console, "topics")
-    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="hostile", exact=True)).to_be_visible()
     page.route("**/topics?**", lambda route: route.fulfill(status=status, body='{"total": 1'))
     page.get_by_label("Search topics").fill("ord")
     expect(page.locator("#failure").get_by_role("alert")).to_have_text(said)
-    expect(page.get_by_role("link", name="orders", exact=True)).to_be_visible()
+    expect(page.get_by_role("link", name="hostile", exact=True)).to_be_visible()
 
 
 def test_pages_speak_chinese(page: Page, console: ConsoleThread) -> None:
