@@ -69,8 +69,9 @@ def test_a_button_that_is_held_down_while_the_page_is_drawn_anew_is_pressed(
     expect(page.get_by_text(f"1–100 of {TOPICS:,}")).to_be_visible()
     page.get_by_role("button", name="Next").hover()
     page.mouse.down()
-    for _ in range(3):
-        with page.expect_response(lambda answer: "/topics?" in answer.url):
+    # A look at so many topics takes long where the machine is busy, and the next one comes the later for it.
+    for _ in range(2):
+        with page.expect_response(lambda answer: "/topics?" in answer.url, timeout=75_000):
             pass
     page.mouse.up()
     expect(page.get_by_text(f"101–200 of {TOPICS:,}")).to_be_visible()
