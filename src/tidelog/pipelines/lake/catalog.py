@@ -23,6 +23,7 @@ from tidelog.pipelines.lake.form import (
     LakeError,
     LakeNote,
     LakeSettings,
+    first_line,
     lake_note,
     note_moved,
     wanted_note,
@@ -107,19 +108,18 @@ class LakeCatalog:
         from pyiceberg.exceptions import RESTError
         from sqlalchemy.exc import SQLAlchemyError
 
+        # ValueError: what PyArrow does not understand.
+        of_store: tuple[type[Exception], ...] = (OSError, ValueError) if self._note.warehouse else ()
         try:
             return ask()
-        except (SQLAlchemyError, RESTError, OSError, ValueError) as failure:
-            # ValueError is PyArrow's, too, for what it does not understand.
-            if self._note.warehouse and isinstance(failure, OSError | ValueError):
-                raise LakeError(
-                    f"the lake's tables under {self._note.warehouse} cannot be reached: "
-                    f"{str(failure).splitlines()[0]}; look at --lake-property s3.endpoint and at the keys"
-                ) from failure
-            if isinstance(failure, ValueError):
-                raise
+        except of_store as failure:
+            raise LakeError(
+                f"the lake's tables under {self._note.warehouse} cannot be reached: "
+                f"{first_line(failure)}; look at --lake-property s3.endpoint and at the keys"
+            ) from failure
+        except (SQLAlchemyError, RESTError, OSError) as failure:
             where = str(self._root / CATALOG_FILE) if self._note.catalog == SQLITE else self._note.catalog
-            reason = str(getattr(failure, "orig", None) or failure).splitlines()[0]
+            reason = first_line(getattr(failure, "orig", None) or failure)
             raise LakeError(
                 f"the lake's catalog {where} cannot be used: {type(failure).__name__}: {reason}"
             ) from failure

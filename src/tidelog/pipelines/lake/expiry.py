@@ -26,7 +26,7 @@ import msgspec
 
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import local_path
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.form import LakeError, first_line
 from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots, look_again
 from tidelog.unreadable import UNREADABLE
 
@@ -113,7 +113,7 @@ def expire(
     if failures:
         raise LakeError(
             f"{len(failures)} of {len(going)} files of table {table.name()[-1]} could not be removed: "
-            f"{str(failures[0]).splitlines()[0]}; whoever runs this needs the right to delete where they are"
+            f"{first_line(failures[0])}; whoever runs this needs the right to delete where they are"
         ) from failures[0]
     return Expired(table.name()[-1], len(dropped), len(gone), sum(each.size_bytes for each in gone))
 

@@ -38,6 +38,11 @@ class LakeError(TidelogError):
     """A lake that cannot be opened or changed; the text names it and the mend."""
 
 
+def first_line(failure: BaseException) -> str:
+    """What went wrong, for a sentence; some say no more than what they are."""
+    return next(iter(str(failure).splitlines()), "") or type(failure).__name__
+
+
 @dataclass(frozen=True, slots=True)
 class LakeSettings:
     """Which lake somebody means."""

@@ -154,6 +154,20 @@ def test_what_the_store_does_not_remove_is_told_and_stays_noted(
     assert store.objects() == set()
 
 
+def test_a_store_that_gives_no_reason_is_told_of_all_the_same(
+    tmp_path: Path, store: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LakeCatalog(settings_of(tmp_path, store)).ensure(TABLE, COLUMNS)
+    written(table, [event(5)])
+
+    def silent(io: PyArrowFileIO, location: str) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(PyArrowFileIO, "delete", silent)
+    with pytest.raises(LakeError, match=r"1 of 1 files .* could not be removed: TimeoutError; "):
+        expire(table, EVERYTHING, tmp_path, dry_run=False)
+
+
 def test_a_file_that_is_committed_after_it_was_noted_stays(tmp_path: Path, store: ObjectStore) -> None:
     table = LakeCatalog(settings_of(tmp_path, store)).ensure(TABLE, COLUMNS)
     under_way = written(table, [event(5)])
