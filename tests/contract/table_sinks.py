@@ -41,7 +41,7 @@ APPENDED = TableSpec(
     "appended", columns(), ("user_id", "date", "event_id"), ("user_id", "date"), append_only=True
 )
 CHANGING = TableSpec("changing", columns(), ("user_id", "date", "event_id"), ("user_id", "date"))
-NEWEST = TableSpec("newest", columns(), ("user_id",), newest_by="event_time")
+NEWEST = TableSpec("newest", columns(), ("user_id",), newest_by="event_time", then_by="event_id")
 KEYS_ONLY = TableSpec(
     "keys_only", (ColumnSpec("user_id", "string"), ColumnSpec("date", "string")), ("user_id", "date")
 )
@@ -127,6 +127,18 @@ class ChangingTables(AppendedTables):
         assert kept(sink, NEWEST) == [newer]
         sink.upsert(NEWEST, frame(spark, [older, ("u-2", *newer[1:])]), Batch("app", 2))
         assert kept(sink, NEWEST) == [newer, ("u-2", *newer[1:])]
+
+    def test_of_two_rows_of_one_moment_the_same_stays_in_whatever_order_they_come(
+        self, spark: SparkSession, sink: TableSink
+    ) -> None:
+        one = ("u-1", "2026-11-01", "e-1", NOON, 1, None, True)
+        other = ("u-1", "2026-10-31", "e-2", NOON, 2, 0.5, False)
+        sink.upsert(NEWEST, frame(spark, [one]), Batch("app", 0))
+        sink.upsert(NEWEST, frame(spark, [other]), Batch("app", 1))
+        [stays] = kept(sink, NEWEST)
+        assert stays in (one, other)
+        sink.upsert(NEWEST, frame(spark, [one]), Batch("app", 2))
+        assert kept(sink, NEWEST) == [stays]
 
     def test_a_table_may_be_nothing_but_its_key(self, spark: SparkSession, sink: TableSink) -> None:
         for version in range(2):

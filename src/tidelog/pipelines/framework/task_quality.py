@@ -32,9 +32,9 @@ class TaskQuality:
         self._seen: Counter[str] = Counter()
         self._ids: list[pa.Array] = []
 
-    def told(self) -> bytes:
-        """All that was counted, for the driver."""
-        counted = Quality(
+    def counted(self) -> Quality:
+        """All that was counted."""
+        return Quality(
             self._records,
             self._malformed,
             self._duplicated(),
@@ -42,7 +42,10 @@ class TaskQuality:
             {name: count for name, count in self._nulls.items() if count},
             dict(self._seen),
         )
-        return msgspec.json.encode(counted)
+
+    def told(self) -> bytes:
+        """The same as text, for the driver."""
+        return msgspec.json.encode(self.counted())
 
     def add(self, kind: EventKind | None, parsed: pa.StructArray) -> None:
         """Count records of one kind, as ``EventParser.columns`` has parsed them; None: none is an event."""

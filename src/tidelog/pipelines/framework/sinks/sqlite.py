@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -34,8 +35,8 @@ from tidelog.pipelines.framework.sinks.table import (
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 CHUNK_ROWS = 10_000
-BUSY_TIMEOUT_S = 30.0
-"""Another pipeline may be writing its own table; SQLite has one writer at a time."""
+BUSY_TIMEOUT_S = 120.0
+"""SQLite has one writer at a time: other tasks may be in front, and other pipelines with their own tables."""
 
 _TYPES: dict[ColumnType, str] = {
     "string": "TEXT",
@@ -173,7 +174,11 @@ def _upsert_statement(table: TableSpec) -> str:
     changes = ", ".join(f'"{name}" = excluded."{name}"' for name in table.values)
     action = f"DO UPDATE SET {changes}" if changes else "DO NOTHING"
     if table.newest_by:
-        action += f' WHERE excluded."{table.newest_by}" >= "{table.name}"."{table.newest_by}"'
+        ranked = [name for name in (table.newest_by, table.then_by) if name]
+        new, old = (
+            ", ".join(f'"{source}"."{name}"' for name in ranked) for source in ("excluded", table.name)
+        )
+        action += f" WHERE ({new}) >= ({old})"
     # WHERE keeps SQLite from reading ON CONFLICT as part of a join.
     return (
         f'INSERT INTO main."{table.name}" ({names}) SELECT {names} FROM temp.batch WHERE true '
@@ -196,8 +201,14 @@ def _stored(row: Sequence[Any], times: Sequence[int]) -> Sequence[Any]:
 
 
 def _iso(time_ms: int) -> str:
-    moment = EPOCH + timedelta(milliseconds=time_ms)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    minute, rest = divmod(time_ms, 60_000)
+    return f"{_minute(minute)}:{rest // 1000:02}.{rest % 1000:03}Z"
+
+
+@lru_cache(1 << 12)
+def _minute(minute: int) -> str:
+    """Rows that are written together are of few minutes: as text each of these is made once."""
+    return (EPOCH + timedelta(minutes=minute)).isoformat()[:16]
 
 
 def _told(column: ColumnSpec, value: Any) -> object:

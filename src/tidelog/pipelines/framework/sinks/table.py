@@ -49,6 +49,9 @@ class TableSpec:
     """A row that is there never changes: nulls need not be written, which Cassandra keeps as deletions."""
     newest_by: str = ""
     """A column of type time: a row does not replace one that is newer by it. Empty: the later write wins."""
+    then_by: str = ""
+    """A column that settles which of two rows of one moment is the newer: that with the greater value.
+    Cassandra, which compares no values, settles it by the whole row. Empty: the later write wins."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -64,6 +67,8 @@ class TableSpec:
             raise ValueError(f"the partition key of table {self.name} must begin its primary key")
         if self.newest_by and ColumnSpec(self.newest_by, "time") not in self.columns:
             raise ValueError(f"table {self.name} has no time {self.newest_by} to tell the newest row by")
+        if self.then_by and (not self.newest_by or self.then_by not in names):
+            raise ValueError(f"table {self.name} cannot settle by {self.then_by} which row is the newer")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -89,7 +89,7 @@ class NumberRead(NamedTuple):
 class Shown(NamedTuple):
     """A number that was shown to be a user's."""
 
-    time_us: int
+    time_ms: int
     event_id: str
     number: str
     """As the table has it."""
@@ -97,16 +97,8 @@ class Shown(NamedTuple):
     """The values of the columns :data:`_OF_NUMBER`; few are different."""
 
 
-class Found(NamedTuple):
-    """The numbers of users, on their way to another task; what is told of many numbers is there once."""
-
-    told: list[tuple[str | None, ...]]
-    users: list[tuple[str, int, str, str, int]]
-    """The user, what :class:`Shown` has, and the index of ``told``."""
-
-
 class UserRegions:
-    """The newest number of each user among some events; of two at one moment the greater event id counts."""
+    """The newest number of each user among some events, by what the table tells the newest by."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
@@ -119,36 +111,23 @@ class UserRegions:
         """Take a number that was shown to be a user's, if it can be somebody's mobile phone."""
         if number.region.valid and self.is_newer(user_id, time_us, event_id):
             assert number.e164 is not None, "it is valid"
-            self._newest[user_id] = Shown(time_us, event_id, number.e164, _of_number(number.region))
-
-    def take(self, found: Found) -> None:
-        """Take what another task has found."""
-        told, users = found
-        for user_id, time_us, event_id, number, index in users:
-            if self.is_newer(user_id, time_us, event_id):
-                self._newest[user_id] = Shown(time_us, event_id, number, told[index])
+            self._newest[user_id] = Shown(time_us // 1000, event_id, number.e164, _of_number(number.region))
 
     def is_newer(self, user_id: str, time_us: int, event_id: str) -> bool:
         """Whether an event is newer than what is known of its user."""
         known = self._newest.get(user_id)
-        return known is None or (known.time_us, known.event_id) < (time_us, event_id)
-
-    @property
-    def found(self) -> Found:
-        """All of it, for :meth:`take`."""
-        indices: dict[tuple[str | None, ...], int] = {}
-        users = [
-            (user_id, time_us, event_id, number, indices.setdefault(told, len(indices)))
-            for user_id, (time_us, event_id, number, told) in self._newest.items()
-        ]
-        return Found(list(indices), users)
+        return known is None or (known.time_ms, known.event_id) < (time_us // 1000, event_id)
 
     @property
     def rows(self) -> Iterator[UserRow]:
         """Rows of ``user_regions``, in the order of their keys, in which a table takes them quickest."""
         for user_id in sorted(self._newest):
-            time_us, event_id, number, told = self._newest[user_id]
-            yield _in_order((user_id, number, time_us // 1000, event_id, *told))
+            time_ms, event_id, number, told = self._newest[user_id]
+            yield _in_order((user_id, number, time_ms, event_id, *told))
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._newest.clear()
 
 
 def enrich(

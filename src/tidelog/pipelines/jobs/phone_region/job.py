@@ -1,8 +1,8 @@
 """phone-region as a job: events with phone numbers → enriched events in a topic, and the table of users.
 
-A micro-batch is one Spark job. The tasks that read records parse and enrich them, and write what comes out,
-dead letters too, exactly once by the batch's number. What they find out about users goes to one more task,
-which writes the table's rows, of which the newest by event time stays. To the driver come answers alone.
+A micro-batch is one Spark job of one stage. The tasks that read records parse and enrich them, and write what
+comes out, dead letters too, exactly once by the batch's number; then they write the rows of users, of which
+the newest by event time stays in the table. To the driver come answers alone.
 """
 
 from __future__ import annotations
@@ -42,31 +42,27 @@ def _prepare(settings: PipelineSettings) -> None:
 
 def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch of records. The table is made, or its store told of, at once."""
+    import msgspec
+
     from tidelog.pipelines.framework.figures import count_quality
-    from tidelog.pipelines.framework.quality import quality_of
+    from tidelog.pipelines.framework.quality import NOTHING
     from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
     from tidelog.pipelines.framework.sinks import open_tables
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
+    from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions
     from tidelog.pipelines.jobs.phone_region.schema import TABLE
-    from tidelog.pipelines.jobs.phone_region.task_work import (
-        QUALITY,
-        TOLD,
-        Answers,
-        enriching,
-        writing_users,
-    )
+    from tidelog.pipelines.jobs.phone_region.task_work import Enriched, enriching
 
     tables = open_tables(settings)
     tables.ensure(TABLE)
     read = _reader(settings)
+    decode = msgspec.json.Decoder(Enriched).decode
 
     def take(records: DataFrame, batch_id: int) -> None:
         sink = RecordSink(settings, micro_batch(records.sparkSession, PIPELINE.group, batch_id))
-        reading = read()
-        users = writing_users(tables, reading)
-        answers = Answers(work_on_parts(records, enriching(sink, tables, NAME, reading), 1, users))
-        sink.finish(answers.of(TOLD))
-        count_quality(settings.directory, NAME, quality_of(answers.of(QUALITY)))
+        work = enriching(sink, tables, NAME, read())
+        answers = [decode(answer) for answer in work_on_partitions(records, work)]
+        sink.finish([answer.told for answer in answers])
+        count_quality(settings.directory, NAME, sum((answer.quality for answer in answers), NOTHING))
 
     return take
 
@@ -82,32 +78,29 @@ def _reader(settings: PipelineSettings) -> Callable[[], Reading]:
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
     """Bring the table up to date; the topic is a history, and what the stream wrote is not repeated."""
+    import msgspec
+
     from tidelog.pipelines.framework.dead_letter import dead_letters, write_missing
     from tidelog.pipelines.framework.parsing import malformed_in, parse_all
     from tidelog.pipelines.framework.sinks import open_tables
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
+    from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions
     from tidelog.pipelines.framework.source import read_range
     from tidelog.pipelines.jobs.phone_region.enriching import COLUMNS
     from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE
-    from tidelog.pipelines.jobs.phone_region.task_work import (
-        READ,
-        WRITTEN,
-        Answers,
-        looking_up,
-        writing_users,
-    )
+    from tidelog.pipelines.jobs.phone_region.task_work import LookedUp, looking_up
 
     _prepare(settings)
+    decode = msgspec.json.Decoder(LookedUp).decode
     found = read_range(session, settings, PIPELINE.inputs, time_range).select(*COLUMNS)
     with open_tables(settings) as tables:
         tables.ensure(TABLE)
         reading = _reader(settings)()
-        users = writing_users(tables, reading)
-        answers = Answers(work_on_parts(found, looking_up(time_range, reading), 1, users))
+        work = looking_up(tables, time_range, reading)
+        answers = [decode(answer) for answer in work_on_partitions(found, work)]
     malformed = malformed_in(parse_all(found, KINDS).rows, time_range)
     letters = write_missing(dead_letters(malformed, NAME, reading.phones), settings, PIPELINE.group)
-    written = {f"table {TABLE.name}": answers.total(WRITTEN)}
-    return BackfillReport(read=answers.total(READ), written=written, dead_letters=letters)
+    written = {f"table {TABLE.name}": sum(answer.users for answer in answers)}
+    return BackfillReport(read=sum(answer.read for answer in answers), written=written, dead_letters=letters)
 
 
 PIPELINE = Pipeline(

@@ -34,4 +34,5 @@ TABLE = TableSpec(
     ),
     primary_key=("user_id",),
     newest_by="event_time",
+    then_by="event_id",
 )

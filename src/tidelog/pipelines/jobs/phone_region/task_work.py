@@ -1,98 +1,102 @@
 """What the tasks of phone-region do: enrich and write, and bring the table of users up to date.
 
-A task that reads records writes the enriched events by itself and sends on what it has found out about users,
-a row for each. One task takes these from all, keeps the newest of each user, and writes them: before the
-batch is over for the driver, and whether or not the events were written by an earlier attempt.
+A task that reads records does all of it by itself: when its events are written, in this attempt or in an
+earlier one, it writes the rows of the users that it has come across. Which of two rows of a user stays does
+not depend on who writes first, so tasks need not meet, and need not hold all users until their end.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 
 import msgspec
 import pyarrow as pa
 
+from tidelog.pipelines.framework.quality import Quality
 from tidelog.pipelines.framework.record_sink import RecordSink
-from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, task_number, with_rows
+from tidelog.pipelines.framework.sinks.partition_work import Work, task_number
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
-from tidelog.pipelines.jobs.phone_region.enriching import Found, Reading, UserRegions, enrich, parse, show
+from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import TimeRange
 
-Pack = Callable[[Batches], Iterator[Parcel]]
-USERS, TOLD, READ, WRITTEN, QUALITY = "users", "told", "read", "written", "quality"
-"""Parcels: rows of users. Parcels that become answers: what the sink is told, and counts."""
+MOST_USERS = 200_000
+"""So many are held before they are written, some 80 MB."""
 
 
-def enriching(sink: RecordSink, tables: ChangingTableSink, pipeline: str, reading: Reading) -> Pack:
-    """Write the enriched events of a partition of records, and send on what they show about users.
+class Enriched(msgspec.Struct, frozen=True):
+    """What a task answers that has written its events."""
+
+    told: str
+    """For the sink."""
+    quality: Quality
+
+
+class LookedUp(msgspec.Struct, frozen=True):
+    """What a task answers of a range of time."""
+
+    read: int
+    """Events."""
+    users: int
+    """Rows that were written; a user may have several."""
+
+
+def enriching(sink: RecordSink, tables: ChangingTableSink, pipeline: str, reading: Reading) -> Work:
+    """Write the enriched events of a partition of records, and what they show about users.
 
     Nothing is written from a machine from which the users' rows could not be.
     """
 
-    def packed(batches: Batches) -> Iterator[Parcel]:
-        if (filled := with_rows(batches)) is None:
-            return
+    def work(records: Iterator[pa.Table]) -> str:
         tables.check_host()
         users, quality = UserRegions(reading), TaskQuality()
-        written = sink.write(task_number(), _filled(enrich(filled, users, pipeline, quality)))
-        yield Parcel(0, TOLD, sink.told(written).encode())
-        yield Parcel(0, QUALITY, quality.told())
-        yield Parcel(0, USERS, msgspec.msgpack.encode(users.found))
 
-    return packed
+        def made() -> Iterator[pa.RecordBatch]:
+            for batch in enrich(_batches(records), users, pipeline, quality):
+                if batch.num_rows:
+                    yield batch
+                if len(users) >= MOST_USERS:
+                    _write(users, tables)
+
+        told = sink.told(sink.write(task_number(), made()))
+        _write(users, tables)
+        return _encoded(Enriched(told, quality.counted()))
+
+    return work
 
 
-def looking_up(time_range: TimeRange, reading: Reading) -> Pack:
-    """Send on what the events of a range of time show about users, and how many events there are."""
+def looking_up(tables: ChangingTableSink, time_range: TimeRange, reading: Reading) -> Work:
+    """Write what the events of a range of time show about users."""
     first_us, end_us = (_micros(moment) for moment in (time_range.start, time_range.end))
 
-    def packed(batches: Batches) -> Iterator[Parcel]:
+    def work(records: Iterator[pa.Table]) -> str:
+        tables.check_host()
         users = UserRegions(reading)
-        read = sum(show(parse(batch), users, first_us, end_us) for batch in batches)
-        yield Parcel(0, READ, str(read).encode())
-        yield Parcel(0, USERS, msgspec.msgpack.encode(users.found))
+        read = written = 0
+        for batch in _batches(records):
+            read += show(parse(batch), users, first_us, end_us)
+            if len(users) >= MOST_USERS:
+                written += _write(users, tables)
+        return _encoded(LookedUp(read, written + _write(users, tables)))
 
-    return packed
-
-
-def writing_users(
-    tables: ChangingTableSink, reading: Reading
-) -> Callable[[int, Iterator[Parcel]], Iterator[str]]:
-    """Write the newest rows of all users; answers with what else was sent, and the number of rows."""
-
-    def unpacked(part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
-        users = UserRegions(reading)
-        for parcel in parcels:
-            if parcel.kind == USERS:
-                users.take(msgspec.msgpack.decode(parcel.data, type=Found))
-            else:
-                yield json.dumps([parcel.kind, parcel.data.decode()])
-        yield json.dumps([WRITTEN, str(tables.write(TABLE, users.rows) if users else 0)])
-
-    return unpacked
+    return work
 
 
-class Answers:
-    """What the tasks have answered, by its kind."""
-
-    def __init__(self, answers: Sequence[str]) -> None:
-        self._told = [(str(kind), str(text)) for kind, text in map(json.loads, answers)]
-
-    def of(self, kind: str) -> list[str]:
-        """The answers of one kind."""
-        return [text for each, text in self._told if each == kind]
-
-    def total(self, kind: str) -> int:
-        """The sum of the counts of one kind."""
-        return sum(map(int, self.of(kind)))
+def _write(users: UserRegions, tables: ChangingTableSink) -> int:
+    """Write the rows of users, and forget them; returns how many there were."""
+    written = tables.write(TABLE, users.rows) if users else 0
+    users.clear()
+    return written
 
 
-def _filled(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    return (batch for batch in batches if batch.num_rows)
+def _encoded(answer: msgspec.Struct) -> str:
+    return msgspec.json.encode(answer).decode()
+
+
+def _batches(tables: Iterator[pa.Table]) -> Iterator[pa.RecordBatch]:
+    return (batch for table in tables for batch in table.to_batches())
 
 
 def _micros(moment: datetime) -> int:
