@@ -11,7 +11,11 @@ with "1 processor" all of them have only one.
 
 The first time is in micro-batches of 50,000 records, and its later half shows where the time of one goes:
 "plan" is what Spark does on the driver before it runs anything (asking the source for its end, planning the
-query), "run" the pipeline's work in tasks, "commit" the writing of both logs of the checkpoint.
+query), "run" the pipeline's work, "commit" the writing of both logs of the checkpoint. Of "run" the stages
+are shown that Spark makes of it, and what is missing in their sum is its planning between them: tasks of
+the first stage read records, parse them, and do what needs no others; those of the second have what belongs
+together (the state of a key, the parts of the ledger, dead letters); in the third one task judges the
+suspects of the detecting pipelines.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks import dense_events, spark_driver
 from benchmarks.contestants import scratch
@@ -40,6 +45,13 @@ STAGES = {
 }
 
 
+class SparkStage(NamedTuple):
+    """When tasks that run side by side were worked on."""
+
+    began_ms: int
+    ended_ms: int
+
+
 def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> None:
     count = 200_000 if quick else 500_000
     for each in work_off(contestant, root, "local[2]", count):
@@ -48,8 +60,8 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
         for part in spark_driver.CPU_PARTS:
             used = each[part] / events * 1e6
             figures.add(NAME, contestant, f"{name}: CPU of {part}", used, "µs/event", "lower")
-        for stage in STAGES:
-            figures.add(NAME, contestant, f"{name}: {stage}", each[stage], "ms", "lower")
+        for stage, took_ms in each["stages"].items():
+            figures.add(NAME, contestant, f"{name}: {stage}", took_ms, "ms", "lower")
     for each in work_off(contestant, root, "local[1]", count):
         rate = each["events"] / each["seconds"]
         figures.add(NAME, contestant, f"{each['name']}: 1 core", rate, "events/s", "higher")
@@ -98,9 +110,9 @@ class Program:
         self._generate()
         for pipeline in self._pipelines:
             query = self._done(pipeline, self._settings(f"{pipeline.name}-warm", BATCH))
-            stages = _stages(query.recentProgress)
+            stages = _stages(_later(query), self._spark_stages(query))
             events, seconds, used = self._work_off(pipeline)
-            spark_driver.say(name=pipeline.name, events=events, seconds=seconds, **used, **stages)
+            spark_driver.say(name=pipeline.name, events=events, seconds=seconds, **used, stages=stages)
         self._session.stop()
 
     def _generate(self) -> None:
@@ -123,6 +135,20 @@ class Program:
         events = sum(each["numInputRows"] for each in query.recentProgress)
         return events, seconds, {part: after[part] - before[part] for part in before}
 
+    def _spark_stages(self, query: Any) -> list[SparkStage]:
+        """The stages of a query, as Spark remembers them."""
+        context = self._session.sparkContext
+        tracker, store = context.statusTracker(), context._jsc.sc().statusStore()
+        jobs = (tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(str(query.runId)))
+        numbers = {stage for job in jobs for stage in job.stageIds}
+        told = (store.lastStageAttempt(number) for number in sorted(numbers))
+        # One that was skipped has no times: another job had run it.
+        return [
+            SparkStage(each.submissionTime().get().getTime(), each.completionTime().get().getTime())
+            for each in told
+            if each.submissionTime().isDefined()
+        ]
+
     def _settings(self, name: str, batch: int | None) -> Any:
         from tidelog.pipelines.pipeline import PipelineSettings
 
@@ -135,14 +161,29 @@ class Program:
         )
 
 
-def _stages(batches: list[dict[str, Any]]) -> dict[str, float]:
-    """The median milliseconds of each stage, of the later half of the micro-batches that had rows."""
-    filled = [each["durationMs"] for each in batches if each["numInputRows"]]
-    later = filled[len(filled) // 2 :]
-    return {
-        stage: statistics.median(sum(each.get(part, 0) for part in parts) for each in later)
-        for stage, parts in STAGES.items()
+def _later(query: Any) -> list[dict[str, Any]]:
+    """The later half of the micro-batches that had rows."""
+    filled = [each for each in query.recentProgress if each["numInputRows"]]
+    return filled[len(filled) // 2 :]
+
+
+def _stages(batches: list[dict[str, Any]], stages: list[SparkStage]) -> dict[str, float]:
+    """The median milliseconds of what a batch consists of."""
+    taken = {
+        name: statistics.median(sum(each["durationMs"].get(part, 0) for part in parts) for each in batches)
+        for name, parts in STAGES.items()
     }
+    by_batch = [sorted(stage for stage in stages if _is_of(batch, stage)) for batch in batches]
+    for at in range(max(map(len, by_batch))):
+        took = [found[at].ended_ms - found[at].began_ms for found in by_batch if at < len(found)]
+        taken[f"run, stage {at + 1}"] = statistics.median(took)
+    return taken
+
+
+def _is_of(batch: dict[str, Any], stage: SparkStage) -> bool:
+    began_ms = datetime.fromisoformat(batch["timestamp"]).timestamp() * 1000
+    took_ms: int = batch["durationMs"]["triggerExecution"]
+    return began_ms <= stage.began_ms < began_ms + took_ms
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ are hashes of names, 64 bits of BLAKE2b: who looks a key up may be given rows of
 names, but first looks are at keys alone, how many different ones there are. People choose names (device ids,
 say): with a CRC they made as many of one key as they liked, and passed for one. There is no secret in a key,
 so that all who compute one agree; to find two names of one key takes some 2^32 attempts, a third far more.
-What is read of a file is its column of keys, mapped into memory, and the rows that were asked for.
+What is read of a file is its column of keys, mapped into memory and searched, and the rows asked for.
 
 Used in Spark's Python workers by ``alert_tasks``; plain Python and Arrow.
 """
@@ -28,15 +28,16 @@ from __future__ import annotations
 import os
 import sys
 import uuid
-from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.private_directory import keep_private, make_private
@@ -57,8 +58,8 @@ _SMALL_ROWS = 4096
 """A file of fewer rows is always swallowed by the next."""
 _LARGE_ROWS = 250_000
 """A file never becomes larger than this by swallowing others."""
-_ROWS_PER_SEARCH = 64
-"""To look for a key in a sorted column takes as long as to look at so many rows in passing."""
+
+Keys = NDArray[np.uint64]
 
 
 class StateError(TidelogError):
@@ -181,34 +182,27 @@ class _Segment:
             return pa.ipc.open_file(source).read_all().replace_schema_metadata(None)
 
     @cached_property
-    def _keys(self) -> pa.Array:
+    def _keys(self) -> Keys:
         keys = self.table[KEY].combine_chunks()
-        return keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys
+        mapped: Keys = (keys.chunk(0) if isinstance(keys, pa.ChunkedArray) else keys).to_numpy()
+        return mapped
 
-    def held(self, keys: pa.Array) -> pa.Array:
+    def held(self, wanted: Keys) -> pa.Array:
         """Of the rows that have one of the keys, the keys, as often as they occur."""
-        if self._is_search_worth(keys):
-            return pc.take(self._keys, self._found(keys))
-        return self._keys.filter(pc.is_in(self._keys, value_set=keys))
+        return pa.array(self._keys[self._places(wanted)])
 
-    def rows_of(self, keys: pa.Array, columns: Sequence[str]) -> pa.Table:
+    def rows_of(self, wanted: Keys, columns: Sequence[str]) -> pa.Table:
         """Some columns of the rows that have one of the keys."""
-        table = self.table.select(columns)
-        if self._is_search_worth(keys):
-            return table.take(self._found(keys))
-        return table.filter(pc.is_in(self._keys, value_set=keys))
+        return self.table.select(columns).take(pa.array(self._places(wanted)))
 
-    def _is_search_worth(self, keys: pa.Array) -> bool:
-        return len(keys) * _ROWS_PER_SEARCH < self.named.rows
-
-    def _found(self, keys: pa.Array) -> pa.Array:
-        column = memoryview(self._keys.buffers()[1]).cast("Q")
-        column = column[self._keys.offset : self._keys.offset + len(self._keys)]
-        places: list[int] = []
-        for key in keys.to_pylist():
-            first = bisect_left(column, key)
-            places.extend(range(first, bisect_right(column, key, first)))
-        return pa.array(places, pa.int64())
+    def _places(self, wanted: Keys) -> NDArray[np.int64]:
+        """Where the rows are, in their order; the keys are sorted, and each is there once."""
+        keys = self._keys
+        first = np.searchsorted(keys, wanted)
+        is_there = keys.take(first, mode="clip") == wanted
+        first, behind = first[is_there], np.searchsorted(keys, wanted[is_there], "right")
+        many = behind - first
+        return np.repeat(behind - np.cumsum(many), many) + np.arange(many.sum())
 
 
 class KeyedState:
@@ -243,13 +237,15 @@ class KeyedState:
 
     def held(self, keys: pa.Array) -> list[pa.Array]:
         """The keys of the rows that have one of these, as often as they occur; cheaper than the rows."""
-        return [segment.held(keys) for segment in self._segments]
+        wanted = _sorted(keys)
+        return [segment.held(wanted) for segment in self._segments]
 
     def rows_of(self, keys: pa.Array, columns: Sequence[str] | None = None) -> pa.Table:
         """The rows that have one of the keys; all columns, or some."""
         names = self._schema.names if columns is None else columns
         nothing = self._schema.empty_table().select(names)
-        return pa.concat_tables([nothing, *(segment.rows_of(keys, names) for segment in self._segments)])
+        wanted = _sorted(keys)
+        return pa.concat_tables([nothing, *(segment.rows_of(wanted, names) for segment in self._segments)])
 
     def tables(self) -> Iterator[pa.Table]:
         """All rows, a file at a time; for a state that is small."""
@@ -328,6 +324,11 @@ class StateReader:
         if bucket not in self._opened:
             self._opened[bucket] = KeyedState(self._directory, bucket, self._batch_id + 1, self._schema)
         return self._opened[bucket]
+
+
+def _sorted(keys: pa.Array) -> Keys:
+    """As a search takes them: next to each other in the column, so that it walks through it once."""
+    return np.unique(keys.to_numpy(zero_copy_only=False))
 
 
 def _still(table: pa.Table, watermark_us: int) -> pa.Table:

@@ -57,7 +57,6 @@ def test_rows_are_found_in_files_of_all_sizes_and_go_when_they_are_over(
 ) -> None:
     monkeypatch.setattr(alert_state, "_SMALL_ROWS", 4)
     monkeypatch.setattr(alert_state, "_LARGE_ROWS", 300)
-    monkeypatch.setattr(alert_state, "_ROWS_PER_SEARCH", 8)
     draw = Random(4)
     kept: list[tuple[int, int, str]] = []
     for batch in range(60):

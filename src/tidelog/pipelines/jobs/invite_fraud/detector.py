@@ -19,7 +19,7 @@ Called by ``alert_tasks`` in Spark's Python workers; plain Python and Arrow.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -30,7 +30,14 @@ import pyarrow.compute as pc
 from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of, keys_of
 from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Found, Judgement, RowsOf
 from tidelog.pipelines.framework.events import INVITE, INVITE_FRAUD_ALERTS, EventKind
-from tidelog.pipelines.framework.incidents import DAY_US, MONTH_US, US_PER_S, IncidentBook, Judged
+from tidelog.pipelines.framework.incidents import (
+    DAY_US,
+    MONTH_US,
+    US_PER_S,
+    IncidentBook,
+    Judged,
+    hour_of,
+)
 from tidelog.pipelines.jobs.invite_fraud.graph import (
     Neighbourhood,
     SearchGivenUp,
@@ -46,12 +53,15 @@ from tidelog.pipelines.jobs.invite_fraud.scoring import (
     judge_device,
     judge_inviter,
 )
+from tidelog.pipelines.jobs.invite_fraud.suspects import Suspects
 
 INVITER, INVITED, DEVICE, BLOCK = range(4)
 _MEMBER = 4
 """Somebody who was invited and invites."""
 _NAMES = {INVITER: "inviter", INVITED: "invitee", DEVICE: "device", BLOCK: "block"}
 """The column that names a row's subject."""
+_NAMES_AT_ONCE = 50_000
+"""The invitations of so many names are in memory together."""
 _TEXT = ("event_id", "inviter", "invitee", "inviter_device", "device", "network", "block")
 _RING = ("ring",)
 _SCHEMA = pa.schema(
@@ -186,51 +196,82 @@ class InviteDetector:
         for each in left:
             kind, name = msgspec.msgpack.decode(each, type=tuple[int, str])
             named.setdefault(kind, set()).add(name)
-        judged: list[Judged] = []
-        for kind, judge in ((INVITER, judge_inviter), (DEVICE, judge_device), (BLOCK, judge_block)):
-            invites = _invites(rows_of, kind, named.get(kind, set()))
-            judged += [
-                judge(name, found, batch.since_us, self.rules) for name, found in sorted(invites.items())
-            ]
+        judged = list(self._counted(named, rows_of, batch.since_us))
         searches = _Searches(rows_of, self.rules, batch.linked_us)
         judged += searches.around(named.get(_MEMBER, set()))
         return Judgement(judged, searches.given_up)
+
+    def _counted(self, named: Mapping[int, set[str]], rows_of: RowsOf, since_us: int) -> Iterator[Judged]:
+        """Inviters, devices and blocks by their own invitations, some at a time."""
+        rules = self.rules
+        for kind, judge, told, horizon_us in (
+            (INVITER, judge_inviter, 0, 0),
+            (DEVICE, judge_device, rules.told_of_device, MONTH_US),
+            (BLOCK, judge_block, rules.told_of_block, DAY_US),
+        ):
+            names = sorted(named.get(kind, ()))
+            for start in range(0, len(names), _NAMES_AT_ONCE):
+                mine = names[start : start + _NAMES_AT_ONCE]
+                rows = _rows(rows_of, kind, mine)
+                if told:
+                    rows = _frequent_rows(rows, _NAMES[kind], told, hour_of(since_us) - horizon_us)
+                invites = _by_name(rows, _NAMES[kind])
+                yield from (judge(name, invites.get(name, ()), since_us, rules) for name in mine)
 
 
 class _Searches:
     """Circles, chains and trees around people."""
 
     def __init__(self, rows_of: RowsOf, rules: Rules, linked_us: int) -> None:
+        self._rows_of = rows_of
         self._rules = rules
+        self._linked_us = linked_us
         self._done: set[tuple[tuple[str, ...], str]] = set()
         """What was found already, by kind and place and by member."""
         self._followed: Counter[str] = Counter()
         """How many invitations chains on two devices had, by either of them."""
+        self._graph = Neighbourhood(self._load, rules)
         self.given_up = 0
 
-        def load(people: set[str]) -> Iterator[Invitation]:
-            for kind in (INVITER, INVITED):
-                for found in _invites(rows_of, kind, people).values():
-                    yield from (each for each in found if each.time_us >= linked_us)
+    def _load(self, people: set[str]) -> Iterator[Invitation]:
+        for rows in self._edges(people):
+            yield from _made(rows)
 
-        self._graph = Neighbourhood(load, rules)
+    def _edges(self, people: set[str]) -> tuple[pa.Table, pa.Table]:
+        """The invitations of people, and those by people."""
+        rows = self._rows_of(map(key_of, people))
+        rows = rows.filter(pc.greater_equal(rows["time_us"], self._linked_us))
+        names = pa.array(people, pa.string())
+        return _of_kind(rows, INVITED, names), _of_kind(rows, INVITER, names)
 
     def around(self, people: set[str]) -> list[Judged]:
         """What they are part of, each once."""
+        if not people:
+            return []
         try:
-            reached = people
-            for _ in range(self._rules.max_cycle - 1):
-                self._graph.load(reached)
-                reached = {edge.invitee for name in reached for edge in self._graph.by(name)}
+            suspects = Suspects(self._edges, self._rules, people)
         except SearchGivenUp:
             self.given_up += len(people)
             return []
+        searches = (
+            (self._ring, suspects.of_circles),
+            (self._trees, suspects.of_trees),
+            (self._chains, suspects.of_chains),
+        )
+        people = set[str]().union(*(mine for _, mine in searches))
+        self._graph = Neighbourhood(self._load, self._rules, suspects.looked)
+        reached = people
+        for _ in range(self._rules.max_cycle - 1):
+            self._graph.load(reached)
+            reached = {edge.invitee for name in reached for edge in self._graph.by(name)}
         # What nearly all of them look at next, at once: one by one costs a look into every bucket each.
         with suppress(SearchGivenUp):
             self._graph.load(reached | {edge.inviter for name in people for edge in self._graph.of(name)})
         found: dict[tuple[str, str], Judged] = {}
         for person in sorted(people):
-            for search in (self._ring, self._trees, self._chains):
+            for search, mine in searches:
+                if person not in mine:
+                    continue
                 try:
                     for each in search(person):
                         # Devices may be called so that two have one name: what has no points hides nothing.
@@ -304,16 +345,31 @@ class _Searches:
         self._done |= {(place, name) for name in members_of(edges)}
 
 
-def _invites(rows_of: RowsOf, kind: int, names: Iterable[str]) -> dict[str, list[Invitation]]:
-    """The invitations that count for names."""
-    wanted: dict[str, list[Invitation]] = {name: [] for name in names}
-    if not wanted:
-        return wanted
-    rows = rows_of(map(key_of, wanted))
-    rows = rows.filter(pc.equal(rows["kind"], kind))
-    columns: list[list[object]] = [rows[name].to_pylist() for name in Invitation._fields]
+def _rows(rows_of: RowsOf, kind: int, names: Collection[str]) -> pa.Table:
+    """The rows of a kind that count for names."""
+    return _of_kind(rows_of(map(key_of, names)), kind, pa.array(names, pa.string()))
+
+
+def _of_kind(rows: pa.Table, kind: int, names: pa.Array) -> pa.Table:
+    """Of rows that keys have found those of a kind, and none of other names that have one of the keys."""
+    mine = rows.filter(pc.equal(rows["kind"], kind))
+    return mine.filter(pc.is_in(mine[_NAMES[kind]], value_set=names))
+
+
+def _frequent_rows(rows: pa.Table, column: str, least: int, after_us: int) -> pa.Table:
+    """The rows of names that have at least so many after a moment."""
+    counted = pc.value_counts(rows.filter(pc.greater(rows["time_us"], after_us))[column])
+    names = counted.field("values").filter(pc.greater_equal(counted.field("counts"), least))
+    return rows.filter(pc.is_in(rows[column], value_set=names))
+
+
+def _by_name(rows: pa.Table, column: str) -> dict[str, list[Invitation]]:
+    found: dict[str, list[Invitation]] = {}
+    for name, invitation in zip(rows[column].to_pylist(), _made(rows), strict=True):
+        found.setdefault(name, []).append(invitation)
+    return found
+
+
+def _made(rows: pa.Table) -> Iterator[Invitation]:
     make: Callable[..., Invitation] = Invitation
-    for name, *values in zip(rows[_NAMES[kind]].to_pylist(), *columns, strict=True):
-        if name in wanted:
-            wanted[name].append(make(*values))
-    return wanted
+    return map(make, *(rows[name].to_pylist() for name in Invitation._fields))

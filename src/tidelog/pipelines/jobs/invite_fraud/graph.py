@@ -10,7 +10,7 @@ Plain Python without Spark. Called by ``detector`` in a task.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import product
 from typing import NamedTuple
 
@@ -25,6 +25,16 @@ class SearchGivenUp(Exception):
     """A search that has become too large."""
 
 
+class Looked(NamedTuple):
+    """Whose invitations were looked at before, and how many there were: they count as loaded."""
+
+    people: Set[str] = frozenset()
+    invitations: int = 0
+
+
+NOBODY = Looked()
+
+
 class _OnDevices(NamedTuple):
     """The invitations of one person, and those by one person, by the devices that they touch."""
 
@@ -35,11 +45,12 @@ class _OnDevices(NamedTuple):
 class Neighbourhood:
     """The invitations around some people."""
 
-    def __init__(self, load: Load, rules: Rules) -> None:
+    def __init__(self, load: Load, rules: Rules, looked: Looked = NOBODY) -> None:
         self._load = load
         self._rules = rules
+        self._looked = looked.people
         self._loaded: set[str] = set()
-        self._size = 0
+        self._size = looked.invitations
         self._out: dict[str, dict[str, Invitation]] = {}
         self._in: dict[str, dict[str, Invitation]] = {}
         self._devices: dict[str, _OnDevices] = {}
@@ -50,7 +61,7 @@ class Neighbourhood:
         missing = set(people) - self._loaded
         if not missing:
             return
-        if self._size > self._rules.max_edges:
+        if self._size > self._rules.max_edges and not missing <= self._looked:
             raise SearchGivenUp
         self._loaded |= missing
         for edge in self._load(missing):
@@ -60,7 +71,8 @@ class Neighbourhood:
             if known is None or edge < known:
                 self._out[edge.inviter][edge.invitee] = edge
                 self._in.setdefault(edge.invitee, {})[edge.inviter] = edge
-                self._size += known is None
+                if known is None and edge.inviter not in self._looked and edge.invitee not in self._looked:
+                    self._size += 1
 
     def by(self, person: str) -> list[Invitation]:
         """The first invitation of each whom somebody invited; loaded before."""

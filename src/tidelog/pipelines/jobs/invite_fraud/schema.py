@@ -23,6 +23,7 @@ from typing import Annotated
 import msgspec
 
 from tidelog.pipelines.framework.detection_rules import (
+    NEVER,
     Count,
     Points,
     Repeats,
@@ -105,6 +106,21 @@ class Rules(SectionRules, frozen=True, forbid_unknown_fields=True, kw_only=True)
     def least_of_block(self) -> int:
         """With fewer newcomers no block of numbers is looked at."""
         return least_of(self.number_block)
+
+    @property
+    def told_of_device(self) -> int:
+        """With fewer newcomers of a month no device is reported."""
+        return self._told(self.device_hour, self.device_day, self.device_month)
+
+    @property
+    def told_of_block(self) -> int:
+        """With fewer newcomers of a day no block of numbers is reported."""
+        return self._told(self.number_block)
+
+    def _told(self, *rules: Steps) -> int:
+        """The least count that is a report, of rules none of which comes together with another one."""
+        reports = (count for steps in rules for count, points in steps if points >= self.alert_score)
+        return min(reports, default=NEVER)
 
 
 USUAL: Ruled[Rules] = load_rules(NAME, Rules)
