@@ -49,6 +49,7 @@ STATE_COLUMNS = (pa.field(KEY, pa.uint64()), pa.field(UNTIL, pa.int64()))
 
 DEFAULT_BUCKETS = 4
 _KEY_BYTES = 8
+_FRESH = blake2b(digest_size=_KEY_BYTES)
 _VERSION = 2
 _METADATA = b"tidelog"
 _SUFFIX = ".arrow"
@@ -87,10 +88,17 @@ def keys_of(names: Iterable[str]) -> pa.Array:
 def pair_keys_of(names: Iterable[str], keys: pa.Array) -> pa.Array:
     """For each name and the key of another one a key of both."""
     salts = (key.to_bytes(_KEY_BYTES, sys.byteorder) for key in keys.to_pylist())
-    return _as_keys(map(_digest, names, salts))
+    return _as_keys(map(_salted, names, salts))
 
 
-def _digest(name: str, salt: bytes = b"") -> bytes:
+def _digest(name: str) -> bytes:
+    # A copy takes half the time of a new one, and there are several for each event.
+    state = _FRESH.copy()
+    state.update(name.encode())
+    return state.digest()
+
+
+def _salted(name: str, salt: bytes) -> bytes:
     return blake2b(name.encode(), digest_size=_KEY_BYTES, salt=salt).digest()
 
 

@@ -157,14 +157,15 @@ class EventParser:
 
     def rows(self, topics: pa.Array, values: pa.Array, timestamps: pa.Array) -> ParsedRows:
         """The same, a row at a time: for who works on single events in Python."""
-        kinds, texts, encoded = self._kinds(topics), topics.to_pylist(), values.to_pylist()
+        kinds, encoded = self._kinds(topics), values.to_pylist()
         timestamps = _bounded(timestamps)
         is_text = _is_text(values)
         rows: list[Values] = []
         reasons: list[Reason | None] = [None] * len(encoded)
 
         def look_again(at: int) -> Values:
-            found, reasons[at] = self._explained(kinds[at], texts[at], encoded[at], timestamps[at].as_py())
+            topic, timestamp = topics[at].as_py(), timestamps[at].as_py()
+            found, reasons[at] = self._explained(kinds[at], topic, encoded[at], timestamp)
             return found
 
         for at, (kind, value) in enumerate(zip(kinds, encoded, strict=True)):

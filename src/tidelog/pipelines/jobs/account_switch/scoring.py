@@ -16,10 +16,14 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from tidelog.pipelines.framework.alert_evidence import cut_short, distinct_events, time_text
+from tidelog.pipelines.framework.alert_evidence import (
+    cut_short,
+    distinct_events,
+    regular_pause_s,
+    time_text,
+)
 from tidelog.pipelines.framework.detection_rules import Steps, faded_count, points_of
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
@@ -35,10 +39,6 @@ from tidelog.pipelines.framework.incidents import (
 )
 from tidelog.pipelines.framework.networks import network
 from tidelog.pipelines.jobs.account_switch.schema import SHOWN, Login, Rules
-
-_REGULAR_SPREAD = 0.15
-"""Pauses that differ by less than this share of their mean are a clock's."""
-_REGULAR_LEAST_S = 2.0
 
 Days = Mapping[int, set[str]]
 """Accounts by the day on which they were seen."""
@@ -88,7 +88,7 @@ def judge_device(
     """What a device's logins come to, from the hour of ``since_us`` on."""
     logins = distinct_events(delivered)
     points: list[Point] = []
-    details: dict[str, Any] = {}
+    proof: Sequence[DeliveredLogin] = ()
     for hour_us, day in _hours(logins, since_us):
         today = day_of(day[-1].time_us)
         here = {network(each.ip) for each in day}
@@ -106,8 +106,8 @@ def judge_device(
         point = point_of(day[-1].time_us, reasons, rules.alert_score)
         if point is not None:
             points.append(point)
-            details = _details([device_id], day)
-    return Judged("device", device_id, tuple(points), details)
+            proof = day
+    return Judged("device", device_id, tuple(points), _details([device_id], proof) if proof else {})
 
 
 def judge_address(
@@ -121,7 +121,7 @@ def judge_address(
     """What logins behind one address come to, of devices that may be one that changes its name."""
     logins = [each for each in distinct_events(delivered) if each.success]
     points: list[Point] = []
-    details: dict[str, Any] = {}
+    proof: list[DeliveredLogin] = []
     times_us = [each.time_us for each in logins]
     for hour_us, _ in _hours(logins, since_us):
         end_us = hour_us + HOUR_US
@@ -138,8 +138,9 @@ def judge_address(
         point = point_of(part[-1].time_us, [reason], rules.alert_score)
         if point is not None:
             points.append(point)
-            details = _details(sorted(devices), part)
-    return Judged("address", ip, tuple(points), details)
+            proof = part
+    devices = {each.device_id for each in proof}
+    return Judged("address", ip, tuple(points), _details(sorted(devices), proof) if proof else {})
 
 
 def _rotating(
@@ -256,10 +257,9 @@ def _regular(homeless: Sequence[DeliveredLogin], rules: Rules) -> Iterator[Reaso
     last = homeless[-rules.regular_logins :]
     if len(last) < rules.regular_logins or not _several(last, rules):
         return
-    pauses = [(after.time_us - before.time_us) / US_PER_S for before, after in pairwise(last)]
-    mean = fmean(pauses)
-    if mean >= _REGULAR_LEAST_S and pstdev(pauses) < _REGULAR_SPREAD * mean:
-        yield Reason("regular", rules.regular_points, len(last), f"every {round(mean)} s")
+    pause_s = regular_pause_s([each.time_us for each in last])
+    if pause_s is not None:
+        yield Reason("regular", rules.regular_points, len(last), f"every {round(pause_s)} s")
 
 
 def _details(devices: Sequence[str], day: Sequence[DeliveredLogin]) -> dict[str, Any]:

@@ -15,11 +15,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
-from statistics import fmean, pstdev
 from typing import Any, NamedTuple
 
-from tidelog.pipelines.framework.alert_evidence import cut_short, distinct_events, time_text
+from tidelog.pipelines.framework.alert_evidence import (
+    cut_short,
+    distinct_events,
+    regular_pause_s,
+    time_text,
+)
 from tidelog.pipelines.framework.detection_rules import Steps, faded_count, points_of
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
@@ -35,9 +38,6 @@ from tidelog.pipelines.framework.incidents import (
 from tidelog.pipelines.jobs.invite_fraud.invitations import BLOCK_DIGITS
 from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, Rules
 
-_REGULAR_SPREAD = 0.15
-"""Pauses that differ by less than this share of their mean are a clock's."""
-_REGULAR_LEAST_S = 2.0
 _NARROW, _WIDE = 1_000, 10_000
 
 
@@ -111,14 +111,14 @@ def _judged(
     reasons_of: Callable[[Horizons, Rules], Iterable[Reason]],
 ) -> Judged:
     points: list[Point] = []
-    details: dict[str, Any] = {}
+    proof: Invites = ()
     for horizons in horizons_of(distinct_events(delivered), since_us):
         reasons = list(reasons_of(horizons, rules))
         point = point_of(horizons.time_us, reasons, rules.alert_score)
         if point is not None:
             points.append(point)
-            details = details_of(horizons.month)
-    return Judged(kind, subject, tuple(points), details)
+            proof = horizons.month
+    return Judged(kind, subject, tuple(points), details_of(proof) if proof else {})
 
 
 def horizons_of(invites: Invites, since_us: int) -> Iterator[Horizons]:
@@ -190,6 +190,9 @@ def _on_device(found: Horizons, rules: Rules) -> Iterator[Reason]:
         (found.day, rules.device_day, 0),
         (found.month, rules.device_month, rules.half_life_s),
     ):
+        most = points_of(len(invites), steps)
+        if not most or (best is not None and most <= best.points):
+            continue
         device, count = _busiest(_people(invites), found.time_us, half_life_s)
         points = points_of(count, steps)
         if points and (best is None or points > best.points):
@@ -233,6 +236,8 @@ def _densest(numbers: Sequence[int], span: int) -> tuple[int, int]:
 
 
 def _address(people: Invites, hour_us: int, rules: Rules) -> Iterator[Reason]:
+    if not points_of(len(people), rules.address):
+        return
     times_us: dict[str, list[int]] = defaultdict(list)
     for each in people:
         times_us[each.network].append(each.time_us)
@@ -258,10 +263,9 @@ def _regular(people: Invites, rules: Rules) -> Iterator[Reason]:
     last = people[-rules.regular_invitations :]
     if len(last) < rules.regular_invitations:
         return
-    pauses = [(after.time_us - before.time_us) / US_PER_S for before, after in pairwise(last)]
-    mean = fmean(pauses)
-    if mean >= _REGULAR_LEAST_S and pstdev(pauses) < _REGULAR_SPREAD * mean:
-        yield Reason("regular", rules.regular_points, len(last), f"every {round(mean)} s")
+    pause_s = regular_pause_s([each.time_us for each in last])
+    if pause_s is not None:
+        yield Reason("regular", rules.regular_points, len(last), f"every {round(pause_s)} s")
 
 
 def _most(rule: str, found: Iterable[tuple[int, Steps, str]]) -> Iterator[Reason]:
