@@ -8,24 +8,20 @@ compared with the topic, record by record.
 from __future__ import annotations
 
 import json
-import os
 import random
 import re
-import signal
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.test_pipeline_earnings_kill import WAIT_S, running, wait_for_batch
+from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 from tests.unit.pipelines.detecting import Detecting
 
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, LOGIN
-from tidelog.pipelines.framework.status import last_commit
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
@@ -34,7 +30,6 @@ from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
-KILLS = 3
 RULES_NAME = re.compile(rb'"rules":\{[^}]*\}')
 START = datetime.now(UTC) - timedelta(hours=1)
 
@@ -114,24 +109,16 @@ def told(record: Any) -> tuple[bytes, bytes | None]:
 def test_alerts_are_exact_after_kill_nine(tmp_path: Path, detector: Detector) -> None:
     draw = random.Random(11)
     directory = tmp_path / "pipelines"
-    checkpoint = PipelineSettings("", directory).checkpoint(detector.name)
     with BrokerProcess(tmp_path / "broker") as broker:
-        ensure_topics(PipelineSettings(broker.bootstrap, directory), partitions=2)
+        settings = PipelineSettings(broker.bootstrap, directory)
+        ensure_topics(settings, partitions=2)
         done = -1
         for turn in range(KILLS):
             send(broker.bootstrap, events(detector.kind.name, draw, turn * 2000, 2000))
-            options = ("--trigger", "0 seconds", "--max-offsets-per-trigger", "200")
-            with running(broker.bootstrap, directory, *options, pipeline=detector.name) as process:
-                wait_for_batch(process, checkpoint, done + 1)
-                # Where in a batch it ends is left to chance, over more than a batch's length.
-                time.sleep(draw.random())
-                os.killpg(process.pid, signal.SIGKILL)
-            found = last_commit(checkpoint)
-            assert found is not None
-            done = found[0]
+            done = kill_in_a_batch(settings, detector.name, done, draw)
         # The last run has another number of cores.
-        with running(broker.bootstrap, directory, "--once", pipeline=detector.name, cores=1) as process:
-            assert process.wait(WAIT_S) == 0
+        finish(settings, detector.name, cores=1)
+        checkpoint = settings.checkpoint(detector.name)
         expected, letters = by_hand(broker.bootstrap, checkpoint, tmp_path / "by hand", detector)
         for topic in (detector.topic, INCIDENTS):
             written = Counter(told(each) for each in read_all(broker.bootstrap, topic))

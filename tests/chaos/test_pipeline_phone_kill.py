@@ -8,23 +8,19 @@ millisecond, and there twice, so that whatever a killed or a repeated task write
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import time
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.chaos.test_pipeline_earnings_kill import WAIT_S, running, wait_for_batch
+from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import BROKEN, read_all, send, table_rows, time_text
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.framework.status import last_commit
 from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import PipelineSettings
@@ -32,7 +28,6 @@ from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
-KILLS = 3
 START = datetime.now(UTC) - timedelta(days=2)
 
 Event = tuple[str, bytes, bytes]
@@ -87,7 +82,6 @@ def test_events_letters_and_the_table_are_exact_after_kill_nine(tmp_path: Path) 
     traffic = PhoneTraffic(draw)
     with BrokerProcess(tmp_path / "broker") as broker:
         settings = PipelineSettings(broker.bootstrap, directory)
-        checkpoint = settings.checkpoint("phone-region")
         ensure_topics(settings, partitions=2)
         done = -1
         given: Counter[str] = Counter()
@@ -98,17 +92,8 @@ def test_events_letters_and_the_table_are_exact_after_kill_nine(tmp_path: Path) 
             records = [*some, *traffic.damaged(20)]
             draw.shuffle(records)
             send(broker.bootstrap, records)
-            options = ("--trigger", "0 seconds", "--max-offsets-per-trigger", "200")
-            with running(broker.bootstrap, directory, *options, pipeline="phone-region") as process:
-                wait_for_batch(process, checkpoint, done + 1)
-                # Where in a batch it ends is left to chance, over more than a batch's length.
-                time.sleep(draw.random())
-                os.killpg(process.pid, signal.SIGKILL)
-            found = last_commit(checkpoint)
-            assert found is not None
-            done = found[0]
-        with running(broker.bootstrap, directory, "--once", pipeline="phone-region") as process:
-            assert process.wait(WAIT_S) == 0
+            done = kill_in_a_batch(settings, "phone-region", done, draw)
+        finish(settings, "phone-region")
 
         enriched = read_all(broker.bootstrap, events.USER_REGIONS)
         written = Counter(json.loads(record.value)["event_id"] for record in enriched)

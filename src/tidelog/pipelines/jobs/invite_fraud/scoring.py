@@ -190,6 +190,7 @@ def _on_device(found: Horizons, rules: Rules) -> Iterator[Reason]:
         (found.day, rules.device_day, 0),
         (found.month, rules.device_month, rules.half_life_s),
     ):
+        # Steps rise, and nobody counts for more than one: it is no more than this.
         most = points_of(len(invites), steps)
         if not most or (best is not None and most <= best.points):
             continue
