@@ -39,8 +39,11 @@ def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:
     assert first.heading == "From nothing to an exactly-once job"
     with broker() as running:
         program = tmp_path / "large_orders.py"
-        program.write_text(first.code.replace(SERVERS, running.bootstrap_servers), encoding="utf-8")
-        # As in a shell where the environment is not activated: see ``_tidelog_python``.
+        # The environment is not active: the page says what the program needs then.
+        naming = "from tidelog.spark import use_this_python\n\nuse_this_python()\n"
+        assert naming in (ROOT / PAGE).read_text(encoding="utf-8")
+        code = naming + first.code.replace(SERVERS, running.bootstrap_servers)
+        program.write_text(code, encoding="utf-8")
         chosen = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
         environment = {name: value for name, value in os.environ.items() if name not in chosen}
         own = str(Path(sys.executable).parent)

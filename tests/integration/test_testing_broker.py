@@ -219,6 +219,14 @@ def test_tests_that_ask_for_no_broker_start_none(pytester: pytest.Pytester) -> N
     run_pytest(pytester).assert_outcomes(passed=1)
 
 
+def test_a_project_that_turns_warnings_into_errors_is_not_disturbed(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile("def test_nothing(): pass")
+    # In a process of its own, with the plugin found by its entry point as in a user's project.
+    result = pytester.runpytest_subprocess("-W", "error")
+    result.assert_outcomes(passed=1)
+    assert result.stderr.lines == []
+
+
 def test_the_fixtures_are_listed_with_their_purpose(pytester: pytest.Pytester) -> None:
     result = run_pytest(pytester, "--fixtures")
     result.stdout.fnmatch_lines_random(["tidelog_broker*session*", "tidelog_topic*", "*fresh topic*"])

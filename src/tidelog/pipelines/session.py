@@ -91,19 +91,12 @@ def _write_no_checksum_files(session: SparkSession) -> None:
 def prepare_environment(*, local: bool = True) -> None:
     """Set what Spark's launcher and workers read from the environment, where the user did not."""
     os.environ["JAVA_HOME"] = str(java_home())
-    forget_default_python()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     home = lean_spark_home()
     if home is not None:
         os.environ.setdefault("SPARK_HOME", str(home))
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-
-
-def forget_default_python() -> None:
-    """Take back what ``_tidelog_python`` set: it would win over ``PYSPARK_PYTHON``, which is set now."""
-    if os.environ.get("PYSPARK_DRIVER_PYTHON") == sys.executable:
-        del os.environ["PYSPARK_DRIVER_PYTHON"]
 
 
 def default_options(master: str) -> dict[str, str]:

@@ -31,7 +31,6 @@ from tidelog.pipelines.session import (
     JAVA_OPTIONS,
     QUICK_START,
     default_options,
-    forget_default_python,
     spark_session,
 )
 from tidelog.spark.class_archive import make_archive_later
@@ -204,7 +203,6 @@ class SparkJob:
 
 def _fork_python() -> None:
     """Have Spark's Python processes forked rather than started, unless somebody has chosen a Python."""
-    forget_default_python()
     if "PYSPARK_PYTHON" not in os.environ:
         # The server is forked with what is loaded here.
         importlib.import_module("pyspark.sql")
