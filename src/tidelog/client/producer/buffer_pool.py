@@ -1,7 +1,7 @@
 """The memory that a producer may fill with records that are not yet acknowledged (``buffer.memory``).
 
 Owns a budget in bytes, part of which is kept in pieces of one size (``batch.size``) that go from batch to
-batch. An allocation meets one of four cases (seed 002):
+batch. An allocation meets one of four cases:
 
 1. the usual size, and a free piece is there: it is taken;
 2. the usual size, no piece is free, the rest of the budget suffices: a new piece is cut from it;

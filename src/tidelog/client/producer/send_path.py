@@ -1,6 +1,6 @@
 """The long way of a record into the accumulator, for both producers.
 
-Seed 002's order: interceptors, metadata, serializers, partitioner, accumulator. Nearly every record takes the
+In this order: interceptors, metadata, serializers, partitioner, accumulator. Nearly every record takes the
 short way (``quick_send``): its topic is known, its batch is open, nothing has to be waited for. Here is the
 rest: the first record of a batch, and whatever needs interceptors, an own partitioner, metadata or memory;
 the two producers differ in how they wait, which is their ``buffer``.
