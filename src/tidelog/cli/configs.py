@@ -13,7 +13,7 @@ import typer
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import Bootstrap, DryRun, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, DryRun, JsonOutput, grouped
 from tidelog.cli.suggest import unknown_names, with_suggestion
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
@@ -79,16 +79,17 @@ _ALTER_EXAMPLES = (
 
 
 @app.command("list", epilog=examples(*_LIST_EXAMPLES))
+@grouped
 def list_resources(
     types: Annotated[
         list[Kind] | None, typer.Option("--type", help="Only these; may be repeated.", show_default="all")
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List what has configs of its own, or can have; of groups those that have. Needs Kafka 4.1."""
     wanted = [each.resource_type for each in types or ()]
-    found = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).list_config_resources(wanted))
+    found = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).list_config_resources(wanted))
     found.sort(key=lambda each: (each.type, each.name))
     if json:
         print_json([{"type": _type(each), "name": each.name} for each in found])
@@ -104,6 +105,7 @@ def _type(resource: ConfigResource) -> str:
 
 
 @app.command(epilog=examples(*_DESCRIBE_EXAMPLES))
+@grouped
 def describe(
     topic: Topics = None,
     broker: Brokers = None,
@@ -120,7 +122,7 @@ def describe(
     ] = False,
     docs: Annotated[bool, typer.Option("--docs", help="Show what each config is for.")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show configs and where their values come from; by default those that somebody has set."""
     resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)
@@ -130,7 +132,7 @@ def describe(
         results = await admin.describe_configs(resources, names=name, include_documentation=docs)
         return results, await unknown_names(admin, results, name or ())
 
-    results, unknown = with_cluster(bootstrap, action)
+    results, unknown = with_cluster(connection, action)
     good = [result for result in results if result.error is None]
     everything = show_all or bool(name)
     if json:
@@ -142,6 +144,7 @@ def describe(
 
 
 @app.command(epilog=examples(*_ALTER_EXAMPLES))
+@grouped
 def alter(
     topic: Topics = None,
     broker: Brokers = None,
@@ -162,7 +165,7 @@ def alter(
         list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Take from a list.")
     ] = None,
     dry_run: DryRun = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Change configs; those not named stay as they are. All options may be repeated."""
     resources = _resources(topic, broker, broker_defaults, group, broker_logger, client_metrics)
@@ -190,7 +193,7 @@ def alter(
         ]
         return [result for result in results if result.error is None], errors
 
-    changed, failed = with_cluster(bootstrap, action)
+    changed, failed = with_cluster(connection, action)
     for result in changed:
         print(f"{'could change' if dry_run else 'changed'} {result.resource}")
         if result.remark is not None:

@@ -1,25 +1,22 @@
 """How commands reach a cluster: the options of their clients, and one event loop per command.
 
-``produce`` and ``consume`` run a client of their own, whose options people may set in Kafka's names
-(:func:`client_options`); the others need a :class:`Cluster` only. Security, and whatever else is the same for
-all of them, comes from the file that ``TIDELOG_COMMAND_CONFIG`` names.
+``produce`` and ``consume`` run a client of their own, with options in Kafka's names (:func:`client_options`);
+the others need a :class:`Cluster` only. Options that all commands share, such as TLS and a login, come from
+the file of ``--command-config``.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.cli.failure import WrongUsage
-from tidelog.cli.shared_options import COMMAND_CONFIG, DEFAULT_BOOTSTRAP, Connection
+from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Connection
 
 if TYPE_CHECKING:
     from tidelog.client.admin.async_admin import AsyncAdmin
     from tidelog.client.cluster import Cluster
-    from tidelog.client.settings import NetworkSettings
 
 T = TypeVar("T")
 
@@ -27,12 +24,19 @@ API_TIMEOUT_MS = 30_000
 
 
 def with_cluster(
-    bootstrap: str | None, action: Callable[[Cluster], Awaitable[T]], *, api_timeout_ms: int = API_TIMEOUT_MS
+    connection: Connection,
+    action: Callable[[Cluster], Awaitable[T]],
+    *,
+    api_timeout_ms: int = API_TIMEOUT_MS,
 ) -> T:
     """Connect, run ``action``, disconnect."""
     from tidelog.client.cluster import Cluster
+    from tidelog.client.options import ADMIN, ClientConfig
+    from tidelog.client.options.network import network_settings
 
-    servers, settings = _from_command_config(bootstrap)
+    options = client_options(connection)
+    servers = str(options["bootstrap.servers"])
+    settings = network_settings(ClientConfig.parse(ADMIN, options))
 
     async def main() -> T:
         async with Cluster(
@@ -56,18 +60,6 @@ def with_admin(connection: Connection, action: Callable[[AsyncAdmin], Awaitable[
             return await action(admin)
 
     return asyncio.run(main())
-
-
-def _from_command_config(bootstrap: str | None) -> tuple[str, NetworkSettings | None]:
-    """The brokers and the settings that the file in the environment names; the command line wins over it."""
-    file = os.environ.get(COMMAND_CONFIG)
-    if not file:
-        return bootstrap or DEFAULT_BOOTSTRAP, None
-    from tidelog.client.options import ADMIN, ClientConfig
-    from tidelog.client.options.network import network_settings
-
-    given = client_options(Connection(bootstrap, Path(file)))
-    return str(given["bootstrap.servers"]), network_settings(ClientConfig.parse(ADMIN, given))
 
 
 def client_options(

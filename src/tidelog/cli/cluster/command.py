@@ -14,7 +14,7 @@ from tidelog.cli.cluster.state import ClusterState, print_state, state_of
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.foreground import make_directory
 from tidelog.cli.output import examples, print_json, remark
-from tidelog.cli.shared_options import Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import ConfigResource, ResourceType
@@ -94,9 +94,10 @@ def start(
 
 
 @app.command(epilog=examples("tidelog cluster describe", "tidelog cluster describe --json"))
-def describe(json: JsonOutput = False, bootstrap: Bootstrap = None) -> None:
+@grouped
+def describe(json: JsonOutput = False, connection: Connection = DEFAULT_CONNECTION) -> None:
     """Show brokers, the controller, who leads how much, and partitions that lack replicas or a leader."""
-    state = with_cluster(bootstrap, _state)
+    state = with_cluster(connection, _state)
     if json:
         print_json(state)
     else:

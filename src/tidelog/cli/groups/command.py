@@ -15,7 +15,7 @@ from tidelog.cli.groups.offsets import lag_json, print_lag
 from tidelog.cli.groups.state import print_states, state_json
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import Bootstrap, JsonOutput, Yes
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.values import parse_choices
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import (
@@ -50,6 +50,7 @@ _DESCRIBE_EXAMPLES = (
 
 
 @app.command("list", epilog=examples(*_LIST_EXAMPLES))
+@grouped
 def list_groups(
     state: Annotated[
         list[str] | None,
@@ -62,7 +63,7 @@ def list_groups(
     members: Annotated[bool, typer.Option("--members", "-m", help="Count the members, too.")] = False,
     internal: Internal = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List the groups of all brokers."""
     states = parse_choices(state, (each for each in GroupState if each is not GroupState.UNKNOWN), "--state")
@@ -77,7 +78,7 @@ def list_groups(
         names = [group.group_id for group in groups] if members else []
         return groups, await admin.describe_groups(names), listed.errors
 
-    groups, described, errors = with_cluster(bootstrap, action)
+    groups, described, errors = with_cluster(connection, action)
     counts = {name: None if each.error else len(each.members) for name, each in described.items()}
     if json:
         print_json([_listing_json(group, counts) for group in groups])
@@ -124,6 +125,7 @@ def _print_listings(groups: list[GroupListing], counts: dict[str, int | None]) -
 
 
 @app.command(epilog=examples(*_DESCRIBE_EXAMPLES))
+@grouped
 def describe(
     groups: Annotated[
         list[str] | None, typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False)
@@ -136,7 +138,7 @@ def describe(
         bool, typer.Option("--verbose", "-v", help="Epochs, targets, subscriptions, whole member ids.")
     ] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Describe groups: committed offsets and lag, or with an option their members or their state."""
     if bool(groups) is every:
@@ -156,7 +158,7 @@ def describe(
         return [group.group_id for group in shown]
 
     if members or state:
-        described = with_cluster(bootstrap, lambda cluster: _described(AsyncAdmin.of(cluster), names))
+        described = with_cluster(connection, lambda cluster: _described(AsyncAdmin.of(cluster), names))
         found = [group for group in described if group.error is None]
         if json:
             print_json([members_json(group) if members else state_json(group) for group in found])
@@ -166,7 +168,7 @@ def describe(
             print_states(found, verbose=verbose)
         errors = [group.error for group in described if group.error is not None]
     else:
-        errors = _describe_lag(bootstrap, names, verbose=verbose, json=json)
+        errors = _describe_lag(connection, names, verbose=verbose, json=json)
     report_failures(errors)
 
 
@@ -175,13 +177,13 @@ async def _described(admin: AsyncAdmin, names: _Names) -> list[GroupDescription]
     return [_require_living(group) for group in described.values()]
 
 
-def _describe_lag(bootstrap: str | None, names: _Names, *, verbose: bool, json: bool) -> list[KafkaError]:
+def _describe_lag(connection: Connection, names: _Names, *, verbose: bool, json: bool) -> list[KafkaError]:
     async def action(cluster: Cluster) -> list[GroupLag]:
         admin = AsyncAdmin.of(cluster)
         return list((await admin.describe_group_lag(await names(admin))).values())
 
     lags = [
-        GroupLag(_require_living(each.group), each.partitions) for each in with_cluster(bootstrap, action)
+        GroupLag(_require_living(each.group), each.partitions) for each in with_cluster(connection, action)
     ]
     found = [each for each in lags if each.group.error is None]
     if json:
@@ -204,6 +206,7 @@ app.command("import-zookeeper", epilog=import_offsets.EPILOG, no_args_is_help=Tr
 
 
 @app.command(epilog=examples("tidelog groups delete billing reports --yes"))
+@grouped
 def delete(
     groups: Annotated[
         list[str], typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False)
@@ -212,14 +215,14 @@ def delete(
         bool, typer.Option("--if-exists", help="Pass over groups that do not exist.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete groups that nobody is in, with their committed offsets. Asks first on a terminal."""
     if not yes and is_terminal():
         question = f"Delete {', '.join(groups)} with all committed offsets?"
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
-    results = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).delete_groups(groups))
+    results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_groups(groups))
     for result in results:
         if result.error is None:
             print(f"deleted group {result.group_id}")
@@ -232,6 +235,7 @@ def delete(
 @app.command(
     "delete-offsets", epilog=examples("tidelog groups delete-offsets billing --topic orders:0,1 --yes")
 )
+@grouped
 def delete_offsets(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of a group.", show_default=False)],
     topic: Annotated[
@@ -239,7 +243,7 @@ def delete_offsets(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="What to forget; may be repeated."),
     ],
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Forget what a group has committed for topics that it no longer reads. Asks first on a terminal."""
     if not yes and is_terminal():
@@ -251,7 +255,7 @@ def delete_offsets(
         admin = AsyncAdmin.of(cluster)
         return await admin.delete_group_offsets(group, await resolve_partitions(admin, topic, "--topic"))
 
-    results = with_cluster(bootstrap, action)
+    results = with_cluster(connection, action)
     done = [result for result in results if result.error is None]
     if done:
         print(f"group {group} has no committed offset for {counted(len(done), 'partition')} now")

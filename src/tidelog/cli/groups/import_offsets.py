@@ -13,7 +13,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.reset import require_inactive
 from tidelog.cli.output import counted, examples, print_json, print_table, remark
-from tidelog.cli.shared_options import Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import PartitionResult
 from tidelog.client.cluster import Cluster
@@ -76,6 +76,7 @@ def plan_import(
     return plan
 
 
+@grouped
 def command(
     zookeeper: Annotated[
         str,
@@ -89,7 +90,7 @@ def command(
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it and change nothing.")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Carry offsets under /consumers/GROUP/offsets in ZooKeeper over into a group that nobody is in.
 
@@ -117,7 +118,7 @@ def command(
             return plan, []
         return plan, await admin.alter_group_offsets(group, wanted)
 
-    plan, results = with_cluster(bootstrap, action)
+    plan, results = with_cluster(connection, action)
     if json:
         print_json(_plan_json(group, plan))
     else:

@@ -18,7 +18,7 @@ from tidelog.cli.failure import Failure, WrongUsage, report_failures
 from tidelog.cli.groups.plan import plan_json, print_plan, read_plan, write_plan
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, print_json, remark
-from tidelog.cli.shared_options import Bootstrap, Execute, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, Execute, JsonOutput, grouped
 from tidelog.cli.values import parse_duration_ms, parse_time_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import GroupState, PartitionResult
@@ -45,6 +45,7 @@ EPILOG = examples(
 )
 
 
+@grouped
 def command(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of a group.", show_default=False)],
     topic: Annotated[
@@ -83,7 +84,7 @@ def command(
         typer.Option("--export", metavar="CSV", help="Write the plan to a file (-: stdout)."),
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Move the committed offsets of a group that nobody is in. Shows a plan; --execute carries it out."""
     target = _only_target(
@@ -115,7 +116,7 @@ def command(
         new = {each.partition: each.new for each in plan.offsets}
         return plan, exists, await admin.alter_group_offsets(group, new)
 
-    _conclude(*with_cluster(bootstrap, action))
+    _conclude(*with_cluster(connection, action))
 
 
 def _only_target(targets: dict[str, ResetTarget | None]) -> ResetTarget:

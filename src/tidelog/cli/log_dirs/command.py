@@ -12,7 +12,7 @@ from tidelog.cli.failure import report_failures
 from tidelog.cli.groups.topics import check_exist, resolve_partitions
 from tidelog.cli.log_dirs import move
 from tidelog.cli.output import bytes_text, examples, is_terminal, print_json, print_table
-from tidelog.cli.shared_options import Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs, LogDirDescription, ReplicaInfo
 from tidelog.client.cluster import Cluster
@@ -33,6 +33,7 @@ app.command("move", epilog=move.EPILOG, no_args_is_help=True)(move.command)
         "tidelog log-dirs describe --replicas --json",
     )
 )
+@grouped
 def describe(
     broker: Annotated[
         list[int] | None, typer.Option("--broker", "-B", metavar="ID", help="A broker; may be repeated.")
@@ -45,7 +46,7 @@ def describe(
         bool, typer.Option("--replicas", "-r", help="List the replicas, the largest first.")
     ] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show the log directories of brokers: how much is in them, and what is left of their disks."""
 
@@ -55,7 +56,7 @@ def describe(
         await check_exist(admin, partitions or ())
         return await admin.describe_log_dirs(broker or None, partitions=partitions)
 
-    described = list(with_cluster(bootstrap, action).values())
+    described = list(with_cluster(connection, action).values())
     if json:
         print_json([_broker_json(each) for each in described if each.error is None])
     elif replicas:

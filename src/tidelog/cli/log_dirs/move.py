@@ -16,7 +16,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, remark
-from tidelog.cli.shared_options import Bootstrap
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs
 from tidelog.client.cluster import Cluster
@@ -31,6 +31,7 @@ _POLL_S = 0.25
 _NEWS_S = 20.0
 
 
+@grouped
 def command(
     topics: Annotated[
         list[str],
@@ -44,7 +45,7 @@ def command(
         typer.Option("--broker", "-B", metavar="ID", help="Whose replicas; may be left out if there is one."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they have moved.")] = True,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Move replicas to another log directory of the same broker. Ctrl-C leaves them moving."""
 
@@ -62,7 +63,7 @@ def command(
             print(f"{done} {counted(len(begun), 'replica')} of broker {broker_id} to {to}")
         report_failures([each.error for each in moves if each.error is not None])
 
-    with_cluster(bootstrap, action)
+    with_cluster(connection, action)
 
 
 async def _one_broker(admin: AsyncAdmin) -> int:

@@ -12,7 +12,7 @@ from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.partitions import reassign
 from tidelog.cli.partitions.file import print_reassignments, reassignment_json
-from tidelog.cli.shared_options import Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import ElectionType
 from tidelog.client.admin.group_resources import PartitionResult
@@ -33,10 +33,11 @@ app.command("reassign", epilog=reassign.EPILOG, no_args_is_help=True)(reassign.c
         "tidelog partitions list-reassignments", "tidelog partitions list-reassignments -t orders"
     ),
 )
+@grouped
 def list_reassignments(
     topic: Annotated[list[str] | None, _TOPIC] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List the partitions that are on their way to other brokers."""
 
@@ -48,7 +49,7 @@ def list_reassignments(
             print_reassignments(found)
         return [reassignment_json(each) for each in found]
 
-    found = with_cluster(bootstrap, action)
+    found = with_cluster(connection, action)
     if json:
         print_json(found)
     elif not found and is_terminal():
@@ -63,6 +64,7 @@ def list_reassignments(
     ),
     no_args_is_help=True,
 )
+@grouped
 def elect(
     topic: Annotated[list[str] | None, _TOPIC] = None,
     partition: Annotated[
@@ -81,7 +83,7 @@ def elect(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (with --unclean).")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Elect leaders: the preferred replicas, the first ones, again; or with --unclean any that is alive."""
     texts = _texts(topic, partition, all_topics)
@@ -97,7 +99,7 @@ def elect(
         results = await admin.elect_leaders(wanted, kind)
         return results, await _leaders(admin, results, kind)
 
-    _conclude(*with_cluster(bootstrap, action), json=json)
+    _conclude(*with_cluster(connection, action), json=json)
 
 
 def _texts(topics: list[str] | None, partitions: list[int] | None, all_topics: bool) -> list[str]:

@@ -27,7 +27,7 @@ from tidelog.cli.partitions.file import (
     write_assignment,
 )
 from tidelog.cli.partitions.throttle import VERIFY, parse_rate, remove_throttle, set_throttle
-from tidelog.cli.shared_options import Bootstrap, Execute, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, Execute, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import PartitionReassignment
 from tidelog.client.admin.reassignment_plan import Assignment, current_assignment, plan_reassignment
@@ -49,6 +49,7 @@ _POLL_S = 0.5
 _NEWS_S = 20.0
 
 
+@grouped
 def command(
     file: Annotated[
         Path | None,
@@ -97,7 +98,7 @@ def command(
         Path | None, typer.Option("--export", metavar="FILE", help="Write the plan here.")
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Move partitions to other brokers. Shows a plan; --execute carries it out and waits for its end."""
     if sum((execute, dry_run, cancel, verify)) > 1:
@@ -111,12 +112,12 @@ def command(
     names = _split(topics)
     if cancel:
         report_failures(
-            with_cluster(bootstrap, lambda cluster: _cancel(AsyncAdmin.of(cluster), named, names))
+            with_cluster(connection, lambda cluster: _cancel(AsyncAdmin.of(cluster), named, names))
         )
         return
     if verify:
         report_failures(
-            with_cluster(bootstrap, lambda cluster: _verify(AsyncAdmin.of(cluster), named, names, json=json))
+            with_cluster(connection, lambda cluster: _verify(AsyncAdmin.of(cluster), named, names, json=json))
         )
         return
     if named is None and (not names or to is None):
@@ -148,7 +149,7 @@ def command(
             return await _execute(admin, before, changed, rate, wait=wait, kept=backup is not None)
         return []
 
-    report_failures(with_cluster(bootstrap, action))
+    report_failures(with_cluster(connection, action))
 
 
 def _split(text: str | None) -> list[str]:

@@ -10,7 +10,7 @@ import typer
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import Bootstrap, JsonOutput, Yes
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.suggest import with_suggestion
 from tidelog.cli.topics import delete_records
 from tidelog.cli.topics.description import describe_topics, print_description
@@ -39,6 +39,7 @@ Configs = Annotated[
 @app.command(
     epilog=examples("tidelog topics create orders -p 6 -c retention.ms=86400000 -c cleanup.policy=compact")
 )
+@grouped
 def create(
     topics: Names,
     partitions: Annotated[
@@ -56,12 +57,12 @@ def create(
         bool, typer.Option("--if-not-exists", help="Leave topics alone that exist already.")
     ] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Create topics."""
     configs = dict(parse_assignments(config, "--config"))
     wanted = [NewTopic(name, partitions or -1, replication_factor or -1, configs=configs) for name in topics]
-    created, failed = with_cluster(bootstrap, lambda cluster: _create(cluster, wanted, configs))
+    created, failed = with_cluster(connection, lambda cluster: _create(cluster, wanted, configs))
     if json:
         print_json(
             [
@@ -94,14 +95,15 @@ async def _create(
 
 
 @app.command("list", epilog=examples("tidelog topics list --json"))
+@grouped
 def list_topics(
     internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List topics."""
     topics = with_cluster(
-        bootstrap, lambda cluster: AsyncAdmin.of(cluster).list_topics(include_internal=internal)
+        connection, lambda cluster: AsyncAdmin.of(cluster).list_topics(include_internal=internal)
     )
     if json:
         print_json(
@@ -128,13 +130,14 @@ def list_topics(
 
 
 @app.command(epilog=examples("tidelog topics describe orders"))
+@grouped
 def describe(
     topics: Names,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Describe topics: partitions, leaders, replicas, offsets and configs that differ from the defaults."""
-    described, errors = with_cluster(bootstrap, lambda cluster: describe_topics(cluster, topics))
+    described, errors = with_cluster(connection, lambda cluster: describe_topics(cluster, topics))
     if json:
         print_json(described)
     else:
@@ -144,6 +147,7 @@ def describe(
 
 
 @app.command(epilog=examples("tidelog topics alter orders --partitions 12 -c retention.ms=3600000"))
+@grouped
 def alter(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)],
     partitions: Annotated[
@@ -155,7 +159,7 @@ def alter(
         list[str] | None,
         typer.Option("--delete-config", metavar="NAME", help="Back to the default; may be repeated."),
     ] = None,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Add partitions to a topic, or change its configs."""
     ops = [AlterConfigOp(name, value) for name, value in parse_assignments(config, "--config")]
@@ -176,24 +180,25 @@ def alter(
                 result.raise_for_error()
             print(f"topic {topic} has {counted(partitions, 'partition')} now")
 
-    with_cluster(bootstrap, action)
+    with_cluster(connection, action)
 
 
 @app.command(epilog=examples("tidelog topics delete orders payments --yes"))
+@grouped
 def delete(
     topics: Names,
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Pass over topics that do not exist.")
     ] = False,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete topics with everything in them. Asks first on a terminal."""
     if not yes and is_terminal():
         question = f"Delete {', '.join(topics)} with all records?"
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
-    results = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).delete_topics(topics))
+    results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_topics(topics))
     for result in results:
         if result.error is None:
             print(f"deleted topic {result.name}")

@@ -22,7 +22,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import Bootstrap, JsonOutput, Yes
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.values import parse_duration_ms, parse_time_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
@@ -77,6 +77,7 @@ class PlannedDeletion:
         return max(self.before - self.start, 0)
 
 
+@grouped
 def command(
     topics: Annotated[
         list[str] | None,
@@ -102,7 +103,7 @@ def command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
     yes: Yes = False,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete the oldest records of partitions, up to an offset or a time. Asks first on a terminal."""
     named = None if from_file is None else read_offsets(from_file)
@@ -128,7 +129,7 @@ def command(
             return
         await _carry_out(admin, plan, ask=not yes and is_terminal(), json=json)
 
-    with_cluster(bootstrap, action)
+    with_cluster(connection, action)
 
 
 def _target(

@@ -15,7 +15,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.groups.topics import assignment_text
 from tidelog.cli.output import examples, is_terminal, printable, remark
-from tidelog.cli.shared_options import Bootstrap, Yes
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, Yes, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.transaction_resources import AbortMarker, TransactionDescription, TransactionState
 from tidelog.errors import ErrorCode, KafkaError
@@ -28,6 +28,7 @@ EPILOG = examples(
 )
 
 
+@grouped
 def command(
     transactional_id: Annotated[
         str | None,
@@ -53,7 +54,7 @@ def command(
         typer.Option("--coordinator-epoch", metavar="N", min=-1, help="and its coordinator's epoch."),
     ] = None,
     yes: Yes = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Abort a transaction: by its transactional id, or a hanging one by its place. Asks on a terminal."""
     producer = (producer_id, producer_epoch, coordinator_epoch)
@@ -65,7 +66,7 @@ def command(
             or any(value is not None for value in producer)
         ):
             raise WrongUsage("--transactional-id says it all: leave out the options that name a place")
-        _abort_by_id(transactional_id, yes, bootstrap)
+        _abort_by_id(transactional_id, yes, connection)
         return
     if topic is None or partition is None:
         raise WrongUsage("say which transaction: --transactional-id, or --topic and --partition")
@@ -73,7 +74,7 @@ def command(
     if start_offset is not None:
         if any(value is not None for value in producer):
             raise WrongUsage("--start-offset finds the producer itself: leave out the --producer options")
-        _abort_at(place, start_offset, yes, bootstrap)
+        _abort_at(place, start_offset, yes, connection)
         return
     if producer_id is None or producer_epoch is None or coordinator_epoch is None:
         raise WrongUsage(
@@ -81,14 +82,14 @@ def command(
             "or --producer-id, --producer-epoch and --coordinator-epoch"
         )
     # A partition that has never seen a marker of the producer shows -1: 0 is at most any coordinator's epoch.
-    _write(AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0)), yes, bootstrap)
+    _write(AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0)), yes, connection)
 
 
-def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str | None) -> None:
+def _abort_by_id(transactional_id: str, yes: bool, connection: Connection) -> None:
     async def look(admin: AsyncAdmin) -> TransactionDescription:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
 
-    described = with_cluster(bootstrap, lambda cluster: look(AsyncAdmin.of(cluster)))
+    described = with_cluster(connection, lambda cluster: look(AsyncAdmin.of(cluster)))
     described.raise_for_error()
     if described.state is not TransactionState.ONGOING:
         raise Failure(
@@ -101,7 +102,7 @@ def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str | None) -> Non
     )
     _ask("Abort it and fence its producer?", yes)
     with_cluster(
-        bootstrap,
+        connection,
         lambda cluster: AsyncAdmin.of(cluster).fence_producer(
             transactional_id, timeout_ms=described.timeout_ms
         ),
@@ -109,13 +110,15 @@ def _abort_by_id(transactional_id: str, yes: bool, bootstrap: str | None) -> Non
     print(f"aborted the transaction of {transactional_id}")
 
 
-def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: str | None) -> None:
-    found = with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_producers([place]))[place]
+def _abort_at(place: TopicPartition, start_offset: int, yes: bool, connection: Connection) -> None:
+    found = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).describe_producers([place]))[
+        place
+    ]
     found.raise_for_error()
     for each in found.producers:
         if each.txn_start_offset == start_offset:
             marker = AbortMarker(place, each.producer_id, each.producer_epoch, each.coordinator_epoch or 0)
-            _write(marker, yes, bootstrap)
+            _write(marker, yes, connection)
             return
     begins = [str(each.txn_start_offset) for each in found.producers if each.txn_start_offset is not None]
     raise Failure(
@@ -124,19 +127,19 @@ def _abort_at(place: TopicPartition, start_offset: int, yes: bool, bootstrap: st
     )
 
 
-def _write(marker: AbortMarker, yes: bool, bootstrap: str | None) -> None:
+def _write(marker: AbortMarker, yes: bool, connection: Connection) -> None:
     print(
         f"transaction in {marker.partition} of producer {marker.producer_id} epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}"
     )
-    owner = with_cluster(bootstrap, lambda cluster: _owner(AsyncAdmin.of(cluster), marker))
+    owner = with_cluster(connection, lambda cluster: _owner(AsyncAdmin.of(cluster), marker))
     if owner is not None:
         remark(
             f"it does not hang: transactional id {owner!r} has it open, and "
             f"`tidelog transactions abort --transactional-id {printable(owner)}` ends it in all partitions"
         )
     _ask("Write an abort marker, past its coordinator?", yes)
-    with_cluster(bootstrap, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))
+    with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))
     print(f"aborted the transaction in {marker.partition}")
 
 

@@ -12,7 +12,7 @@ from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups.topics import assignment_text
 from tidelog.cli.output import examples, is_terminal, print_json, print_table, printable, remark, time_text
-from tidelog.cli.shared_options import Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.transactions import abort, hanging
 from tidelog.cli.values import duration_text, parse_choices, parse_duration_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -42,6 +42,7 @@ _OPEN = (
 
 
 @app.command("list", epilog=examples(*_LIST_EXAMPLES))
+@grouped
 def list_transactions(
     state: Annotated[
         list[str] | None,
@@ -60,7 +61,7 @@ def list_transactions(
         typer.Option("--pattern", metavar="REGEX", help="Only transactional ids that match as a whole."),
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """List the transactional ids of all brokers and what they do."""
     states: list[TransactionState] = parse_choices(state, _STATES, "--state")
@@ -70,7 +71,7 @@ def list_transactions(
         states = list(_OPEN)
     _check_pattern(pattern)
     listed = with_cluster(
-        bootstrap,
+        connection,
         lambda cluster: AsyncAdmin.of(cluster).list_transactions(
             states=states,
             producer_ids=producer_id or (),
@@ -112,16 +113,17 @@ def _check_pattern(pattern: str | None) -> None:
 
 
 @app.command(epilog=examples("tidelog transactions describe payments-1"))
+@grouped
 def describe(
     transactional_ids: Annotated[
         list[str], typer.Argument(metavar="TRANSACTIONAL_ID", help="Transactional ids.", show_default=False)
     ],
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Describe transactional ids: producer, epoch, state, and the partitions of an open transaction."""
     described = with_cluster(
-        bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_transactions(transactional_ids)
+        connection, lambda cluster: AsyncAdmin.of(cluster).describe_transactions(transactional_ids)
     ).values()
     found = [each for each in described if each.error is None]
     if json:
@@ -179,6 +181,7 @@ def _description_json(each: TransactionDescription) -> dict[str, object]:
 
 
 @app.command("describe-producers", epilog=examples("tidelog transactions describe-producers orders 0"))
+@grouped
 def describe_producers(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic.", show_default=False)],
     partition: Annotated[
@@ -188,12 +191,12 @@ def describe_producers(
         int | None, typer.Option("--broker", "-B", metavar="ID", help="Ask this replica, not the leader.")
     ] = None,
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Show the producers that a partition knows, and where their open transactions begin."""
     wanted = TopicPartition(topic, partition)
     found = with_cluster(
-        bootstrap, lambda cluster: AsyncAdmin.of(cluster).describe_producers([wanted], broker_id=broker)
+        connection, lambda cluster: AsyncAdmin.of(cluster).describe_producers([wanted], broker_id=broker)
     )[wanted]
     found.raise_for_error()
     if json:

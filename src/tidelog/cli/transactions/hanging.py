@@ -13,7 +13,7 @@ import typer
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
-from tidelog.cli.shared_options import Bootstrap, JsonOutput
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import duration_text, parse_duration_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.transaction_resources import HangingTransactions, OpenTransaction
@@ -25,6 +25,7 @@ EPILOG = examples(
 _COLUMNS = ("topic", "partition", "start offset", "producer id", "epoch", "coordinator epoch", "idle")
 
 
+@grouped
 def command(
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Search this topic only.")
@@ -43,14 +44,14 @@ def command(
         ),
     ] = "PT15M",
     json: JsonOutput = False,
-    bootstrap: Bootstrap = None,
+    connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Find transactions that hang: open in a partition, and unknown to their coordinator."""
     if partition is not None and topic is None:
         raise WrongUsage("--partition needs --topic")
     idle_ms = parse_duration_ms(idle, "--idle")
     found = with_cluster(
-        bootstrap,
+        connection,
         lambda cluster: AsyncAdmin.of(cluster).find_hanging_transactions(
             topic=topic, partition=partition, broker_id=broker, idle_longer_than_ms=idle_ms
         ),
