@@ -107,7 +107,7 @@ def test_a_user_may_do_what_rules_allow_and_nothing_else(cluster: Running) -> No
     cluster.command("topics", "create", "closed-to-alice")
     said = cluster.command("users", "add", "alice", "--password-stdin", given="her-word\n")
     assert "alice" in said, said
-    cluster.command("acls", "add", "-p", "User:alice", "--producer", "--topic", "open-to-alice")
+    cluster.command("acls", "add", "--principal", "User:alice", "--producer", "--topic", "open-to-alice")
     hers = cluster.librdkafka() | {"sasl.username": "alice", "sasl.password": "her-word"}
     told: list[object] = []
     producer = Producer(hers)
@@ -116,7 +116,7 @@ def test_a_user_may_do_what_rules_allow_and_nothing_else(cluster: Running) -> No
     producer.flush(TIMEOUT_S)
     assert sorted(map(str, told)) == ["None", "TOPIC_AUTHORIZATION_FAILED"]
     explained = cluster.command(
-        "acls", "explain", "-p", "User:alice", "-o", "WRITE", "--topic", "closed-to-alice"
+        "acls", "explain", "--principal", "User:alice", "--operation", "WRITE", "--topic", "closed-to-alice"
     )
     assert "may not" in explained
 

@@ -65,7 +65,7 @@ def kafkas(done: subprocess.CompletedProcess[str]) -> list[str]:
 def test_figures_are_those_of_kafkas_tools(
     server: BrokerProcess, tidelog: Callable[..., str], kafka_tool: Tool, topic: str
 ) -> None:
-    tidelog("topics", "create", topic, "-p", "2")
+    tidelog("topics", "create", topic, "--partitions", "2")
     size = ("--num-records", str(RECORDS), "--record-size", str(SIZE))
     ours = tidelog("perf", "produce", topic, *size).splitlines()
     theirs = kafkas(
@@ -100,7 +100,7 @@ def test_figures_are_those_of_kafkas_tools(
 
 
 def test_top_and_the_other_commands_work(tidelog: Callable[..., str], topic: str) -> None:
-    tidelog("topics", "create", topic, "-p", "2")
+    tidelog("topics", "create", topic, "--partitions", "2")
     tidelog("perf", "produce", topic, "-n", "500", "--transaction-duration-ms", "50", "-t", "5000")
     tidelog("groups", "reset-offsets", topic, "--topic", topic, "--to-earliest", "--execute")
 

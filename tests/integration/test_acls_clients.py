@@ -42,7 +42,7 @@ def tidelog(bootstrap: str) -> Iterator[CommandLine]:
     tidelog = CommandLine(bootstrap)
     yield tidelog
     for each in tidelog.json("acls", "list"):
-        tidelog("acls", "remove", "-p", each["principal"], "--yes")
+        tidelog("acls", "remove", "--principal", each["principal"], "--yes")
 
 
 def rules(tidelog: CommandLine, *arguments: str) -> list[str]:
@@ -114,21 +114,23 @@ def test_a_foreign_admin_client_creates_describes_and_deletes_rules(bootstrap: s
 
 
 def test_what_a_producer_needs_is_added_at_once(tidelog: CommandLine) -> None:
-    tidelog.ok("acls", "add", "-p", "alice", "--producer", "-t", "orders", "--transactional-id", "tx")
-    assert rules(tidelog, "-p", "User:alice") == [
+    tidelog.ok(
+        "acls", "add", "--principal", "alice", "--producer", "-t", "orders", "--transactional-id", "tx"
+    )
+    assert rules(tidelog, "--principal", "User:alice") == [
         "ALLOW WRITE TOPIC orders LITERAL",
         "ALLOW CREATE TOPIC orders LITERAL",
         "ALLOW DESCRIBE TOPIC orders LITERAL",
         "ALLOW WRITE TRANSACTIONAL_ID tx LITERAL",
         "ALLOW DESCRIBE TRANSACTIONAL_ID tx LITERAL",
     ]
-    removed = tidelog.json("acls", "remove", "-p", "alice", "--producer", "-t", "orders", "--yes")
+    removed = tidelog.json("acls", "remove", "--principal", "alice", "--producer", "-t", "orders", "--yes")
     assert len(removed) == 3
     assert rules(tidelog, "-t", "orders") == []
 
 
 def test_what_a_consumer_needs_is_added_at_once(tidelog: CommandLine) -> None:
-    tidelog.ok("acls", "add", "-p", "User:bob", "--consumer", "-t", "orders", "-g", "billing")
+    tidelog.ok("acls", "add", "--principal", "User:bob", "--consumer", "-t", "orders", "-g", "billing")
     assert rules(tidelog) == [
         "ALLOW READ TOPIC orders LITERAL",
         "ALLOW DESCRIBE TOPIC orders LITERAL",
@@ -137,9 +139,11 @@ def test_what_a_consumer_needs_is_added_at_once(tidelog: CommandLine) -> None:
 
 
 def test_a_list_shows_the_rules_that_cover_a_topic_or_bear_its_name(tidelog: CommandLine) -> None:
-    tidelog.ok("acls", "add", "-p", "User:a", "-o", "read", "-t", "team-", "--prefixed")
-    tidelog.ok("acls", "add", "-p", "User:a", "-o", "read", "-t", "*")
-    tidelog.ok("acls", "add", "-p", "User:a", "-o", "read", "-t", "team-x", "--host", "10.0.0.1")
+    tidelog.ok("acls", "add", "--principal", "User:a", "--operation", "read", "-t", "team-", "--prefixed")
+    tidelog.ok("acls", "add", "--principal", "User:a", "--operation", "read", "-t", "*")
+    tidelog.ok(
+        "acls", "add", "--principal", "User:a", "--operation", "read", "-t", "team-x", "--host", "10.0.0.1"
+    )
     assert len(rules(tidelog, "--topic", "team-x")) == 3
     assert rules(tidelog, "--topic", "team-x", "--exactly") == ["ALLOW READ TOPIC team-x LITERAL"]
     lines = tidelog.ok("acls", "list").splitlines()
@@ -160,34 +164,50 @@ def explained(tidelog: CommandLine, *arguments: str) -> str:
 
 
 def test_explain_names_the_rule_that_decides(tidelog: CommandLine) -> None:
-    question = ("-p", "User:alice", "-o", "READ", "--topic", "orders")
+    question = ("--principal", "User:alice", "--operation", "READ", "--topic", "orders")
     assert explained(tidelog, *question) == (
         "User:alice may not READ topic orders: no rule covers the resource"
     )
-    tidelog.ok("acls", "add", "-p", "User:alice", "-o", "READ", "-t", "ord", "--prefixed")
+    tidelog.ok("acls", "add", "--principal", "User:alice", "--operation", "READ", "-t", "ord", "--prefixed")
     assert explained(tidelog, *question) == (
         "User:alice may READ topic orders: ALLOW READ to User:alice from any host on TOPIC:PREFIXED:ord"
     )
-    tidelog.ok("acls", "add", "-p", "User:*", "--deny", "-o", "READ", "-t", "orders", "--host", "10.0.0.7")
+    tidelog.ok(
+        "acls",
+        "add",
+        "--principal",
+        "User:*",
+        "--deny",
+        "--operation",
+        "READ",
+        "-t",
+        "orders",
+        "--host",
+        "10.0.0.7",
+    )
     assert "may READ" in explained(tidelog, *question)
     assert explained(tidelog, *question, "--host", "10.0.0.7") == (
         "User:alice may not READ topic orders from 10.0.0.7: "
         "DENY READ to User:* from host 10.0.0.7 on TOPIC:LITERAL:orders"
     )
-    assert explained(tidelog, "-p", "User:root", "-o", "READ", "--topic", "orders") == (
+    assert explained(tidelog, "--principal", "User:root", "--operation", "READ", "--topic", "orders") == (
         "User:root may READ topic orders: a super user may do everything"
     )
 
 
 def test_explain_without_an_operation_tells_all_of_them(tidelog: CommandLine) -> None:
-    tidelog.ok("acls", "add", "-p", "User:alice", "--consumer", "-t", "orders", "-g", "g")
-    told = tidelog.json("acls", "explain", "-p", "User:alice", "--topic", "orders")
+    tidelog.ok("acls", "add", "--principal", "User:alice", "--consumer", "-t", "orders", "-g", "g")
+    told = tidelog.json("acls", "explain", "--principal", "User:alice", "--topic", "orders")
     allowed = {each["operation"] for each in told if each["allowed"]}
     assert allowed == {"READ", "DESCRIBE"}
     assert {each["operation"] for each in told} >= {"WRITE", "CREATE", "DELETE", "ALTER_CONFIGS"}
     rule = "ALLOW READ to User:alice from any host on TOPIC:LITERAL:orders"
-    assert f"READ\tTOPIC\torders\tyes\t{rule}" in explained(tidelog, "-p", "alice", "--topic", "orders")
-    consumer = tidelog.json("acls", "explain", "-p", "alice", "--consumer", "-t", "orders", "-g", "g")
+    assert f"READ\tTOPIC\torders\tyes\t{rule}" in explained(
+        tidelog, "--principal", "alice", "--topic", "orders"
+    )
+    consumer = tidelog.json(
+        "acls", "explain", "--principal", "alice", "--consumer", "-t", "orders", "-g", "g"
+    )
     assert all(each["allowed"] for each in consumer)
     assert consumer[0]["rule"]["principal"] == "User:alice"
 
@@ -195,15 +215,21 @@ def test_explain_without_an_operation_tells_all_of_them(tidelog: CommandLine) ->
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("add", "-t", "orders", "-o", "READ"), "say for whom: --principal User:alice"),
-        (("add", "-p", "User:a", "-o", "READ"), "name a resource: --topic"),
-        (("add", "-p", "User:a", "-t", "orders"), "say what: --operation READ"),
-        (("add", "-p", "User:a", "-t", "o", "-o", "FLY"), "there is no operation 'FLY'; there are ALL, READ"),
-        (("add", "-p", "User:a", "--cluster", "-o", "READ"), "READ is nothing that is done to a cluster"),
-        (("add", "-p", "User:a", "--consumer", "-t", "o"), "--consumer needs the --group"),
-        (("add", "-p", ":a", "-t", "o", "-o", "READ"), "write it as User:alice"),
-        (("remove", "-o", "READ", "--yes"), "say which rules"),
-        (("explain", "-p", "User:a"), "name a resource"),
+        (("add", "-t", "orders", "--operation", "READ"), "say for whom: --principal User:alice"),
+        (("add", "--principal", "User:a", "--operation", "READ"), "name a resource: --topic"),
+        (("add", "--principal", "User:a", "-t", "orders"), "say what: --operation READ"),
+        (
+            ("add", "--principal", "User:a", "-t", "o", "--operation", "FLY"),
+            "there is no operation 'FLY'; there are ALL, READ",
+        ),
+        (
+            ("add", "--principal", "User:a", "--cluster", "--operation", "READ"),
+            "READ is nothing that is done to a cluster",
+        ),
+        (("add", "--principal", "User:a", "--consumer", "-t", "o"), "--consumer needs the --group"),
+        (("add", "--principal", ":a", "-t", "o", "--operation", "READ"), "write it as User:alice"),
+        (("remove", "--operation", "READ", "--yes"), "say which rules"),
+        (("explain", "--principal", "User:a"), "name a resource"),
     ],
 )
 def test_a_mistake_is_answered_with_what_to_write(
@@ -215,7 +241,9 @@ def test_a_mistake_is_answered_with_what_to_write(
 
 
 def test_a_name_that_cannot_be_kept_is_refused_with_the_reason(tidelog: CommandLine) -> None:
-    assert "must not hold a slash" in tidelog.refusal("acls", "add", "-p", "a", "-o", "READ", "-g", "a/b")
+    assert "must not hold a slash" in tidelog.refusal(
+        "acls", "add", "--principal", "a", "--operation", "READ", "-g", "a/b"
+    )
 
 
 def test_without_an_authorizer_the_way_to_one_is_named(

@@ -54,7 +54,7 @@ def tidelog(bootstrap: str) -> CommandLine:
 
 def test_a_topic_is_created_described_altered_and_deleted(tidelog: CommandLine, topic_name: NewName) -> None:
     topic = topic_name()
-    assert tidelog.ok("topics", "create", topic, "-p", "3", "-c", "retention.ms=86400000") == (
+    assert tidelog.ok("topics", "create", topic, "--partitions", "3", "-c", "retention.ms=86400000") == (
         f"created topic {topic} with 3 partitions\n"
     )
     assert f"{topic}\t3\t1" in tidelog.ok("topics", "list").splitlines()
@@ -64,7 +64,7 @@ def test_a_topic_is_created_described_altered_and_deleted(tidelog: CommandLine, 
     assert [each["partition"] for each in described["partitions"]] == [0, 1, 2]
     assert {(each["start_offset"], each["end_offset"]) for each in described["partitions"]} == {(0, 0)}
 
-    changed = tidelog.ok("topics", "alter", topic, "-p", "5", "--delete-config", "retention.ms")
+    changed = tidelog.ok("topics", "alter", topic, "--partitions", "5", "--delete-config", "retention.ms")
     assert changed == f"changed 1 config of topic {topic}\ntopic {topic} has 5 partitions now\n"
     [described] = tidelog.json("topics", "describe", topic)
     assert len(described["partitions"]) == 5
@@ -97,12 +97,12 @@ def test_what_exists_or_does_not_may_be_passed_over(tidelog: CommandLine, topic_
 
 def test_refusals_name_the_mend(tidelog: CommandLine, topic_name: NewName) -> None:
     topic = topic_name()
-    tidelog.ok("topics", "create", topic, "-p", "2")
+    tidelog.ok("topics", "create", topic, "--partitions", "2")
     assert "INVALID_TOPIC" in tidelog.refusal("topics", "create", "no spaces")
     assert "as many replicas as there are brokers" in tidelog.refusal(
         "topics", "create", topic_name(), "-r", "9"
     )
-    assert "INVALID_PARTITIONS" in tidelog.refusal("topics", "alter", topic, "-p", "1")
+    assert "INVALID_PARTITIONS" in tidelog.refusal("topics", "alter", topic, "--partitions", "1")
     misspelt = tidelog.refusal("topics", "create", topic_name(), "-c", "cleanup.plicy=compact")
     assert "did you mean 'cleanup.policy'?" in misspelt
     assert "retention.ms" in tidelog.refusal("topics", "alter", topic, "-c", "retention.ms=soon")

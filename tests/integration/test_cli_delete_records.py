@@ -22,7 +22,7 @@ def tidelog(bootstrap: str) -> CommandLine:
 def topic(tidelog: CommandLine, bootstrap: str, topic_name: NewName) -> str:
     """Two partitions with six records each, the first four of them a week old."""
     name = topic_name()
-    tidelog.ok("topics", "create", name, "-p", "2")
+    tidelog.ok("topics", "create", name, "--partitions", "2")
     now_ms = round(time.time() * 1000)
     producer = Producer({"bootstrap.servers": bootstrap})
     for partition in (0, 1):

@@ -24,7 +24,7 @@ def directories(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def tidelog(directories: list[str]) -> Iterator[CommandLine]:
     with BrokerProcess(Path(directories[0]), log_dirs=[Path(each) for each in directories]) as broker:
         command_line = CommandLine(broker.bootstrap)
-        command_line.ok("topics", "create", TOPIC, "-p", "2")
+        command_line.ok("topics", "create", TOPIC, "--partitions", "2")
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(200):
             producer.produce(TOPIC, b"v" * 100, partition=number % 2)

@@ -33,12 +33,12 @@ def tidelog(bootstrap: str) -> CommandLine:
 @pytest.fixture
 def topic(tidelog: CommandLine, topic_name: NewName) -> str:
     name = topic_name()
-    tidelog.ok("topics", "create", name, "-p", "2")
+    tidelog.ok("topics", "create", name, "--partitions", "2")
     return name
 
 
 def test_what_is_written_is_counted_and_is_there(tidelog: CommandLine, bootstrap: str, topic: str) -> None:
-    options = ("-n", str(RECORDS), "-s", str(SIZE))
+    options = ("-n", str(RECORDS), "--record-size", str(SIZE))
     line = tidelog.ok("perf", "produce", topic, *options)
     assert re.fullmatch(
         rf"{RECORDS} records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, "
@@ -66,7 +66,9 @@ def test_what_is_written_is_counted_and_is_there(tidelog: CommandLine, bootstrap
 
 
 def test_records_in_transactions_are_committed(tidelog: CommandLine, topic: str) -> None:
-    tidelog.ok("perf", "produce", topic, "-n", "100", "--transaction-duration-ms", "5", "-t", "5000")
+    tidelog.ok(
+        "perf", "produce", topic, "-n", "100", "--transaction-duration-ms", "5", "--throughput", "5000"
+    )
     read = tidelog.json(
         "perf", "consume", topic, "-n", "100", "--consumer-property", "isolation.level=read_committed"
     )
@@ -81,7 +83,7 @@ def test_the_latency_of_single_records_is_told(tidelog: CommandLine, topic_name:
     assert re.fullmatch(r"0\t[\d.]+", first)
     assert re.fullmatch(r"Avg latency: [\d.]+ ms", average)
     assert re.fullmatch(r"Percentiles: 50th = \d+, 99th = \d+, 99.9th = \d+", parts)
-    assert tidelog.json("perf", "latency", topic, "-n", "3", "-a", "all")["records"] == 3
+    assert tidelog.json("perf", "latency", topic, "-n", "3", "--acks", "all")["records"] == 3
 
 
 def test_ctrl_c_ends_a_run_with_its_summary(bootstrap: str, topic: str) -> None:
@@ -101,7 +103,7 @@ def test_ctrl_c_ends_a_run_with_its_summary(bootstrap: str, topic: str) -> None:
 
 
 def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, tmp_path: Path) -> None:
-    too_large = tidelog.refusal("perf", "produce", topic, "-n", "1", "-s", "2000000")
+    too_large = tidelog.refusal("perf", "produce", topic, "-n", "1", "--record-size", "2000000")
     assert "larger than max.request.size" in too_large
     assert "does not exist" in tidelog.refusal("perf", "consume", f"{topic}-not")
     (tmp_path / "old.properties").write_text("metadata.broker.list=a:9092\nserializer.class=x\n")

@@ -64,7 +64,7 @@ def topic(tidelog: CommandLine, topic_name: NewName) -> str:
 
 def new_topic(tidelog: CommandLine, name: str) -> str:
     """A topic whose records may be as old as they like."""
-    assert tidelog("topics", "create", name, "-p", "2", "--config", "retention.ms=-1")[0] == 0
+    assert tidelog("topics", "create", name, "--partitions", "2", "--config", "retention.ms=-1")[0] == 0
     return name
 
 
@@ -226,8 +226,12 @@ def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, topic_name: Ne
     assert "no partition 7, only 0 to 1" in refusal("consume", topic, "-p", "7")
     assert "holds offsets 0 to 0, not 99" in refusal("consume", topic, "-o", "99", "-p", "0")
     assert "no partition 7, only 0 to 1" in refusal("produce", topic, "-p", "7", stdin=b"x\n")
-    assert "line 2: there is no key separator ':'" in refusal("produce", topic, "-k", ":", stdin=b"a:b\nc\n")
-    assert "(1 record before it written)" in refusal("produce", topic, "-k", ":", stdin=b"a:b\nc\n")
+    assert "line 2: there is no key separator ':'" in refusal(
+        "produce", topic, "--key-separator", ":", stdin=b"a:b\nc\n"
+    )
+    assert "(1 record before it written)" in refusal(
+        "produce", topic, "--key-separator", ":", stdin=b"a:b\nc\n"
+    )
     assert "line 1: this is no JSON" in refusal("produce", topic, "--json", stdin=b"{")
     assert 'no "value"' in refusal("produce", topic, "--json", stdin=b'{"key": "k"}')
     assert "max.message.bytes" in refusal("produce", topic, stdin=b"x" * 3_000_000)

@@ -58,9 +58,9 @@ def test_a_user_comes_gets_a_new_password_and_goes(
         "users",
         "add",
         "alice",
-        "-m",
+        "--mechanism",
         "SCRAM-SHA-256",
-        "-m",
+        "--mechanism",
         "scram-sha-512",
         "--password-env",
         "NEW_PASSWORD",
@@ -82,7 +82,7 @@ def test_a_user_comes_gets_a_new_password_and_goes(
     assert can_log_in(broker, "alice", "second")
     assert "alice\tSCRAM-SHA-256\t4096\n" in cli.ok("users", "list")
 
-    assert cli("users", "remove", "alice", "-m", "SCRAM-SHA-256").returncode == 0
+    assert cli("users", "remove", "alice", "--mechanism", "SCRAM-SHA-256").returncode == 0
     assert can_log_in(broker, "alice", "second")
     assert cli("users", "remove", "alice").returncode == 0
     assert not can_log_in(broker, "alice", "second")
@@ -96,13 +96,13 @@ def test_mistakes_are_told_with_the_way_out(cli: CommandLine, monkeypatch: pytes
         "users", "passwd", "nobody", "--password-stdin"
     )
     assert "does not log in by SCRAM-SHA-256" in cli.refusal(
-        "users", "remove", "admin", "-m", "SCRAM-SHA-256"
+        "users", "remove", "admin", "--mechanism", "SCRAM-SHA-256"
     )
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
     assert "no terminal to ask" in cli("users", "add", "bob").stderr
     assert "no password on stdin" in cli.refusal("users", "add", "bob", "--password-stdin")
     assert "has no NO_SUCH_NAME" in cli.refusal("users", "add", "bob", "--password-env", "NO_SUCH_NAME")
-    assert "is none of SCRAM-SHA-256" in cli("users", "add", "bob", "-m", "PLAIN").stderr
+    assert "is none of SCRAM-SHA-256" in cli("users", "add", "bob", "--mechanism", "PLAIN").stderr
 
 
 def test_who_does_not_log_in_is_told_so(

@@ -19,7 +19,9 @@ from typer.core import TyperGroup
 
 import tidelog
 from tidelog.cli import failure
-from tidelog.cli.output import complain, examples, silence_stdout
+from tidelog.cli.leading_options import behind_command, split_leading
+from tidelog.cli.output import complain, examples, set_headings_in_pipes, silence_stdout
+from tidelog.cli.shared_options import Bootstrap, CommandConfig, JsonOutput
 
 
 @dataclass(frozen=True)
@@ -164,9 +166,38 @@ def build_app(wanted: str | None = None) -> typer.Typer:
 def build_command(wanted: str | None = None) -> Any:
     """The application as it is run, with its help texts shown as they are written."""
     command = typer.main.get_command(build_app(wanted))
+    _add_headings(command)
     if getattr(typer.core, "HAS_RICH", True):  # else typer prints texts as they are
         _show_as_written(command)
     return command
+
+
+def _headings(
+    headings: Annotated[
+        bool,
+        typer.Option(
+            "--headings",
+            help="Name the columns also where output is piped.",
+            expose_value=False,
+            callback=set_headings_in_pipes,
+        ),
+    ] = False,
+) -> None:
+    """Declares the option that :func:`_add_headings` gives to commands."""
+
+
+def _add_headings(command: Any) -> None:
+    """Give ``--headings`` to every command with ``--json``: those are the ones that may print a table."""
+    declared = typer.Typer(add_completion=False)
+    declared.command()(_headings)
+    (option,) = (each for each in typer.main.get_command(declared).params if "--headings" in each.opts)
+    leaves = [command]
+    while leaves:
+        each = leaves.pop()
+        leaves += getattr(each, "commands", {}).values()
+        at = next((at for at, known in enumerate(each.params) if "--json" in known.opts), None)
+        if at is not None and each is not command:
+            each.params.insert(at + 1, option)
 
 
 def _show_as_written(command: Any) -> None:
@@ -205,13 +236,29 @@ def _root(
             "--version", "-V", help="Print the version and exit.", is_eager=True, callback=_print_version
         ),
     ] = False,
+    bootstrap: Bootstrap = None,
+    command_config: CommandConfig = None,
+    json: JsonOutput = False,
+    headings: Annotated[
+        bool, typer.Option("--headings", help="Name the columns also where output is piped.")
+    ] = False,
 ) -> None:
-    """Options before the command."""
+    """Options before the command; ``leading_options`` has moved all but ``--version`` behind it."""
 
 
 def _start() -> None:
     """Listed for ``tidelog --help`` only: ``main`` has dispatched ``start`` before typer was imported."""
     raise AssertionError("tidelog.cli.main dispatches `start` itself")
+
+
+def _start_with(leading: list[str], arguments: list[str]) -> int:
+    """``start`` behind ``help`` or behind options; ``main`` dispatches it otherwise."""
+    if leading:
+        complain(f"`tidelog start` has no {leading[0].partition('=')[0]}; see `tidelog start --help`")
+        return 2
+    from tidelog.cli.start import main as start
+
+    return start(arguments)
 
 
 def run(arguments: list[str]) -> int:
@@ -227,7 +274,13 @@ def run(arguments: list[str]) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    command = build_command(arguments[0] if arguments else None)
+    leading, rest = split_leading(arguments)
+    if rest[:1] == ["help"]:
+        rest = [*rest[1:], "--help"]
+    if rest[:1] == ["start"]:
+        return _start_with(leading, rest[1:])
+    command = build_command(rest[0] if rest else None)
+    arguments = behind_command(command, leading, rest)
     try:
         result = command(arguments, prog_name="tidelog", standalone_mode=False)
     except SystemExit as leaving:

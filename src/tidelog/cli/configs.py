@@ -12,7 +12,7 @@ import typer
 
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import Changes, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, DryRun, JsonOutput, grouped
 from tidelog.cli.suggest import unknown_names, with_suggestion
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -97,7 +97,7 @@ def list_resources(
         remark("nothing of this kind has configs")
     else:
         rows = [(_type(each), each.name or "defaults") for each in found]
-        print_table(("type", "name"), rows, header_in_pipes=False)
+        print_table(("type", "name"), rows)
 
 
 def _type(resource: ConfigResource) -> str:
@@ -115,7 +115,7 @@ def describe(
     client_metrics: ClientMetrics = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", "-n", metavar="CONFIG", help="Only this config; may be repeated."),
+        typer.Option("--name", metavar="CONFIG", help="Only this config; may be repeated."),
     ] = None,
     show_all: Annotated[
         bool, typer.Option("--all", "-a", help="Show configs that have their default, too.")
@@ -153,10 +153,10 @@ def alter(
     broker_logger: BrokerLoggers = None,
     client_metrics: ClientMetrics = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", "-s", metavar="NAME=VALUE", help="Give a config a value.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Give a config a value.")
     ] = None,
     delete: Annotated[
-        list[str] | None, typer.Option("--delete", "-d", metavar="NAME", help="Back to the default.")
+        list[str] | None, typer.Option("--delete", metavar="NAME", help="Back to the default.")
     ] = None,
     append: Annotated[
         list[str] | None, typer.Option("--append", metavar="NAME=VALUE", help="Add to a list.")
@@ -165,6 +165,7 @@ def alter(
         list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Take from a list.")
     ] = None,
     dry_run: DryRun = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Change configs; those not named stay as they are. All options may be repeated."""
@@ -194,10 +195,17 @@ def alter(
         return [result for result in results if result.error is None], errors
 
     changed, failed = with_cluster(connection, action)
-    for result in changed:
-        print(f"{'could change' if dry_run else 'changed'} {result.resource}")
-        if result.remark is not None:
-            remark(f"{result.resource}: {result.remark}")
+    with Changes(json=json) as done:
+        for result in changed:
+            done.add(
+                f"{'could change' if dry_run else 'changed'} {result.resource}",
+                type=_type(result.resource),
+                name=result.resource.name,
+                changed=not dry_run,
+                remark=result.remark,
+            )
+            if result.remark is not None:
+                remark(f"{result.resource}: {result.remark}")
     report_failures(failed)
 
 

@@ -22,16 +22,12 @@ DEFAULT_RATE = 2000
 def command(
     seconds: Annotated[
         float | None,
-        typer.Option(
-            "--seconds", "-s", min=1.0, help="Stop after this time.", show_default="Ctrl-C stops it"
-        ),
+        typer.Option("--seconds", min=1.0, help="Stop after this time.", show_default="Ctrl-C stops it"),
     ] = None,
-    rate: Annotated[int, typer.Option("--rate", "-r", min=1, help="Events per second.")] = DEFAULT_RATE,
+    rate: Annotated[int, typer.Option("--rate", min=1, help="Events per second.")] = DEFAULT_RATE,
     directory: Annotated[
         Path,
-        typer.Option(
-            "--dir", "-d", metavar="DIR", help="Where everything is kept; a new run starts it afresh."
-        ),
+        typer.Option("--dir", metavar="DIR", help="Where everything is kept; a new run starts it afresh."),
     ] = Path("data/demo"),
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what the last run left in --dir.")
@@ -45,7 +41,7 @@ def command(
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", "-p", min=1, max=65535, help="The broker's port.", show_default="9092, or any if taken"
+            "--port", min=1, max=65535, help="The broker's port.", show_default="9092, or any if taken"
         ),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Another seed makes other events.")] = 1,

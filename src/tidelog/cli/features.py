@@ -9,7 +9,7 @@ import typer
 
 from tidelog.cli.connect import parse_assignments, with_admin
 from tidelog.cli.failure import Failure, WrongUsage, report_failures
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import Changes, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, DryRun, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import FeatureMetadata, FeatureUpdate, UpgradeType
@@ -63,6 +63,7 @@ def upgrade(
         bool, typer.Option("--all", "-a", help="Every feature, to the highest level that is supported.")
     ] = False,
     dry_run: DryRun = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Raise the levels of features, for all brokers at once; all of them change, or none."""
@@ -80,7 +81,7 @@ def upgrade(
                 f"{name} is at level {level_of(found, name)}, above {level}: "
                 f"`tidelog features downgrade {name}={level}` lowers it"
             )
-        await _update(admin, found, chosen, UpgradeType.UPGRADE, dry_run=dry_run)
+        await _update(admin, found, chosen, UpgradeType.UPGRADE, dry_run=dry_run, json=json)
 
     with_admin(connection, change)
 
@@ -99,6 +100,7 @@ def downgrade(
         bool, typer.Option("--unsafe", help="Even where metadata of the higher level gets lost.")
     ] = False,
     dry_run: DryRun = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Lower the levels of features, for all brokers at once; level 0 switches one off."""
@@ -116,7 +118,7 @@ def downgrade(
                 f"{name} is at level {level_of(found, name)}, below {level}: "
                 f"`tidelog features upgrade {name}={level}` raises it"
             )
-        await _update(admin, found, wanted, kind, dry_run=dry_run)
+        await _update(admin, found, wanted, kind, dry_run=dry_run, json=json)
 
     with_admin(connection, change)
 
@@ -152,18 +154,26 @@ async def _update(
     kind: UpgradeType,
     *,
     dry_run: bool,
+    json: bool,
 ) -> None:
     changing = {name: level for name, level in levels.items() if level != level_of(found, name)}
     for name in levels.keys() - changing.keys():
         remark(f"{name} is at level {levels[name]} already")
-    if not changing:
-        return
     updates = {name: FeatureUpdate(level, kind) for name, level in changing.items()}
-    results = await admin.update_features(updates, validate_only=dry_run)
-    for result in results:
-        if result.error is None:
-            change = f"{result.feature} from level {level_of(found, result.feature)}"
-            print(f"{'could change' if dry_run else 'changed'} {change} to {changing[result.feature]}")
+    results = await admin.update_features(updates, validate_only=dry_run) if updates else []
+    verb = "could change" if dry_run else "changed"
+    with Changes(json=json) as done:
+        for result in results:
+            if result.error is not None:
+                continue
+            level, new_level = level_of(found, result.feature), changing[result.feature]
+            done.add(
+                f"{verb} {result.feature} from level {level} to {new_level}",
+                feature=result.feature,
+                from_level=level,
+                to_level=new_level,
+                changed=not dry_run,
+            )
     # A refusal of all is told once.
     errors = {str(result.error): result.error for result in results if result.error is not None}
     report_failures(list(errors.values()))

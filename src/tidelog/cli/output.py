@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import overload
+from typing import Self, overload
 
 import msgspec
 
@@ -22,23 +23,34 @@ def is_terminal() -> bool:
     return sys.stdout.isatty()
 
 
+_headings_in_pipes: ContextVar[bool] = ContextVar("headings_in_pipes", default=False)
+
+
+def set_headings_in_pipes(wanted: bool) -> None:
+    """Print the names of columns above tables that are not shown on a terminal (``--headings``)."""
+    _headings_in_pipes.set(wanted)
+
+
+def headings_in_pipes() -> bool:
+    """Whether tables have the names of their columns above them also where stdout is no terminal."""
+    return _headings_in_pipes.get()
+
+
 def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
     title: str | None = None,
     right: Iterable[str] = (),
-    header_in_pipes: bool = True,
     optional: Sequence[str] = (),
 ) -> None:
     """Print ``rows`` as a table on a terminal, else one tab-separated line per row.
 
-    ``right`` names the columns whose numbers are to be aligned at the right. Lists that scripts read go
-    without ``header_in_pipes``. ``optional`` columns are left out, the first one first, while the terminal
-    is too narrow for them all.
+    ``right`` names the columns whose numbers are aligned at the right. ``optional`` columns are left out, the
+    first one first, while the terminal is too narrow for them all.
     """
     if not is_terminal():
-        if header_in_pipes:
+        if headings_in_pipes():
             print("\t".join(columns))
         for row in rows:
             print("\t".join(_cell(value) for value in row))
@@ -119,6 +131,33 @@ def print_json_stream(fields: dict[str, object], name: str, elements: Iterable[o
     out.write(b"]}\n")
 
 
+class Changes:
+    """What a command has changed: a sentence for each change, or one JSON array of them with ``--json``.
+
+    A context manager: the array is printed at its end. A command that fails prints the changes it made first.
+    """
+
+    def __init__(self, *, json: bool, quiet: bool = False) -> None:
+        """``quiet`` puts the sentences on stderr, for commands without a result."""
+        self._json = json
+        self._say = remark if quiet else print
+        self._made: list[dict[str, object]] = []
+
+    def add(self, sentence: str, /, **fields: object) -> None:
+        """Report one change."""
+        if self._json:
+            self._made.append(fields)
+        else:
+            self._say(sentence)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._json and (kind is None or self._made):
+            print_json(self._made)
+
+
 def remark(sentence: str) -> None:
     """Tell a person something that is not the result, on stderr, after the results so far."""
     sys.stdout.flush()
@@ -179,7 +218,7 @@ def time_text(timestamp_ms: int) -> str:
 
 
 class RowStream:
-    """A table whose rows are printed as they come: aligned under a header on a terminal, else tab-separated.
+    """A table whose rows are printed as they come: aligned under headings on a terminal, else tab-separated.
 
     Unlike :func:`print_table` it holds nothing back, so that gigabytes of log can flow through it.
     """
@@ -189,7 +228,10 @@ class RowStream:
         self._terminal = is_terminal()
         self._widths = [width for _, width in columns]
         names = [name for name, _ in columns]
-        print(_painted(self._aligned(names), _BOLD) if self._terminal else "\t".join(names))
+        if self._terminal:
+            print(_painted(self._aligned(names), _BOLD))
+        elif headings_in_pipes():
+            print("\t".join(names))
 
     def row(self, values: Sequence[object], *, bad: bool = False) -> None:
         """Print one row, in red where it is ``bad``."""

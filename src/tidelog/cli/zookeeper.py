@@ -37,15 +37,13 @@ def start(
     port: Annotated[
         int,
         typer.Option(
-            "--port", "-p", min=0, max=65533, help="For clients; further servers take the next ones; 0: any."
+            "--port", min=0, max=65533, help="For clients; further servers take the next ones; 0: any."
         ),
     ] = ZOOKEEPER_PORT,
-    servers: Annotated[int, typer.Option("--servers", "-n", help="1, or 3 that form an ensemble.")] = 1,
+    servers: Annotated[int, typer.Option("--servers", help="1, or 3 that form an ensemble.")] = 1,
     data_dir: Annotated[
         Path,
-        typer.Option(
-            "--data-dir", "-d", metavar="DIR", help="Where it keeps its data; a next start goes on."
-        ),
+        typer.Option("--data-dir", metavar="DIR", help="Where it keeps its data; a next start goes on."),
     ] = Path("data/zookeeper"),
 ) -> int:
     """Run ZooKeeper on this machine until Ctrl-C, for trying clusters out.

@@ -130,7 +130,7 @@ def test_paragraphs_of_help_end_their_lines_where_the_terminal_does(tidelog: Tid
         (["topics", "lst"], "Did you mean 'list'?"),
         (["topics", "create"], "Missing argument 'TOPIC'"),
         (["topics", "create", "a", "--partitons", "3"], "--partitions"),
-        (["topics", "create", "a", "-p", "0"], "'--partitions' / '-p'"),
+        (["topics", "create", "a", "--partitions", "0"], "'--partitions'"),
         (["topics", "create", "a", "-c", "retention.ms"], "NAME=VALUE"),
         (["topics", "alter", "a"], "--partitions, --config or --delete-config"),
         (["configs", "describe"], "--topic NAME, --broker ID"),
@@ -138,8 +138,8 @@ def test_paragraphs_of_help_end_their_lines_where_the_terminal_does(tidelog: Tid
         (["produce", "a", "--acks", "2"], "0, 1, all"),
         (["produce", "a", "--codec", "brotli"], "zstd"),
         (["produce", "a", "--timestamp", "yesterday"], "2024-05-01T12:00:00Z"),
-        (["produce", "a", "--json", "-k", ":"], "--key-separator"),
-        (["produce", "a", "-k", ""], "must not be empty"),
+        (["produce", "a", "--json", "--key-separator", ":"], "--key-separator"),
+        (["produce", "a", "--key-separator", ""], "must not be empty"),
         (["consume", "a", "-o", "somewhere"], "earliest, latest, 42, -10"),
         (["consume", "a", "--from-beginning", "-o", "3"], "not both"),
         (["groups", "list", "--state", "busy"], "Stable, Empty"),
@@ -166,7 +166,7 @@ def test_paragraphs_of_help_end_their_lines_where_the_terminal_does(tidelog: Tid
             ["transactions", "abort", "-t", "a", "-p", "0", "--start-offset", "1", "--producer-id", "3"],
             "itself",
         ),
-        (["transactions", "abort", "-i", "a", "-t", "b"], "leave out"),
+        (["transactions", "abort", "--transactional-id", "a", "-t", "b"], "leave out"),
         (["log", "dump", "a.log", "--offsets-decoder", "--transaction-log-decoder"], "not both"),
     ],
 )
@@ -193,7 +193,7 @@ def test_a_wrong_command_line_is_one_sentence_and_exit_code_2(
         ["groups", "reset-offsets", "a", "--all-topics", "--to-latest"],
         ["transactions", "list"],
         ["transactions", "find-hanging"],
-        ["transactions", "abort", "-i", "a"],
+        ["transactions", "abort", "--transactional-id", "a"],
     ],
 )
 def test_without_a_broker_every_command_says_how_to_start_one(tidelog: Tidelog, arguments: list[str]) -> None:

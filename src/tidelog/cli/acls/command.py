@@ -51,16 +51,14 @@ Prefixed = Annotated[
 ]
 Principals = Annotated[
     list[str] | None,
-    typer.Option("--principal", "-p", metavar="User:NAME", help="For whom; may be repeated."),
+    typer.Option("--principal", metavar="User:NAME", help="For whom; may be repeated."),
 ]
 Hosts = Annotated[
     list[str] | None, typer.Option("--host", metavar="IP", help="From which address only; may be repeated.")
 ]
 Operations = Annotated[
     list[str] | None,
-    typer.Option(
-        "--operation", "-o", metavar="NAME", help="READ, WRITE, DESCRIBE, … or ALL; may be repeated."
-    ),
+    typer.Option("--operation", metavar="NAME", help="READ, WRITE, DESCRIBE, … or ALL; may be repeated."),
 ]
 Deny = Annotated[bool, typer.Option("--deny", help="A rule that denies, which stands over all that allow.")]
 ProducerRules = Annotated[
@@ -113,7 +111,9 @@ NOTHING = Named()
 @app.command(
     "list",
     epilog=examples(
-        "tidelog acls list", "tidelog acls list --topic orders", "tidelog acls list -p User:alice --json"
+        "tidelog acls list",
+        "tidelog acls list --topic orders",
+        "tidelog acls list --principal User:alice --json",
     ),
 )
 @grouped
@@ -153,11 +153,11 @@ def list_rules(
 
 @app.command(
     epilog=examples(
-        "tidelog acls add -p User:alice --producer --topic orders",
-        "tidelog acls add -p User:bob --consumer --topic orders --group billing",
-        "tidelog acls add -p User:carol -o READ --topic team- --prefixed",
-        "tidelog acls add -p 'User:*' --deny -o DELETE --topic orders",
-        "tidelog acls add -p User:ops -o ALL --cluster --host 10.0.0.7",
+        "tidelog acls add --principal User:alice --producer --topic orders",
+        "tidelog acls add --principal User:bob --consumer --topic orders --group billing",
+        "tidelog acls add --principal User:carol --operation READ --topic team- --prefixed",
+        "tidelog acls add --principal 'User:*' --deny --operation DELETE --topic orders",
+        "tidelog acls add --principal User:ops --operation ALL --cluster --host 10.0.0.7",
     ),
     no_args_is_help=True,
 )
@@ -197,9 +197,9 @@ def add(
 
 @app.command(
     epilog=examples(
-        "tidelog acls remove -p User:alice --producer --topic orders",
+        "tidelog acls remove --principal User:alice --producer --topic orders",
         "tidelog acls remove --topic orders",
-        "tidelog acls remove -p User:carol --yes",
+        "tidelog acls remove --principal User:carol --yes",
     ),
     no_args_is_help=True,
 )
@@ -260,17 +260,15 @@ def remove(
 @app.command(
     "explain",
     epilog=examples(
-        "tidelog acls explain -p User:alice -o READ --topic orders",
-        "tidelog acls explain -p User:alice --topic orders --host 10.0.0.7",
-        "tidelog acls explain -p User:bob --consumer --topic orders --group billing",
+        "tidelog acls explain --principal User:alice --operation READ --topic orders",
+        "tidelog acls explain --principal User:alice --topic orders --host 10.0.0.7",
+        "tidelog acls explain --principal User:bob --consumer --topic orders --group billing",
     ),
     no_args_is_help=True,
 )
 @grouped
 def explain_access(
-    principal: Annotated[
-        str, typer.Option("--principal", "-p", metavar="User:NAME", help="Who wants to do it.")
-    ],
+    principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help="Who wants to do it.")],
     operation: Operations = None,
     named: Named = NOTHING,
     host: Annotated[

@@ -15,7 +15,7 @@ import typer
 
 from tidelog.cli.connect import client_options, reached_options
 from tidelog.cli.failure import Failure
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, printable, remark
+from tidelog.cli.output import Changes, examples, is_terminal, print_json, print_table, printable, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import parse_time_ms
 from tidelog.pipelines.framework import incident_topic
@@ -127,13 +127,14 @@ def dismiss_alert(
     ] = None,
     note: Note = "",
     undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Say that an incident is none; it stays dismissed while more of the same comes."""
     until_us = NEVER_US if until is None else parse_time_ms(until, "--until") * 1000
     told = _one(_incidents(connection), incident)
     verdict = _verdict("dismissed", told, note, until=until or "", until_us=until_us)
-    _say(verdict, told, connection, undo=undo)
+    _say(verdict, told, connection, undo=undo, json=json)
 
 
 @app.command(
@@ -144,18 +145,26 @@ def allow_subject(
     incident: IncidentId,
     note: Note = "",
     undo: Annotated[bool, typer.Option("--undo", help="Take it back.")] = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Put the subject of an incident on the allow list: it is not reported any more, whatever it does."""
     told = _one(_incidents(connection), incident)
-    _say(_verdict("allowed", told, note), told, connection, undo=undo)
+    _say(_verdict("allowed", told, note), told, connection, undo=undo, json=json)
 
 
-def _say(verdict: Verdict, told: dict[str, Any], connection: Connection, *, undo: bool) -> None:
+def _say(verdict: Verdict, told: dict[str, Any], connection: Connection, *, undo: bool, json: bool) -> None:
     state = incident_topic.write_verdict(client_options(connection), verdict, told, undo=undo)
     done = f"no longer {verdict.verdict}" if undo else verdict.verdict
     known = "" if state == verdict.verdict and not undo else f": its incident is {state}"
-    remark(f"{told['subject_kind']} {told['subject']} is {done}{known}")
+    with Changes(json=json, quiet=True) as changes:
+        changes.add(
+            f"{told['subject_kind']} {told['subject']} is {done}{known}",
+            id=told["alert_id"],
+            subject_kind=told["subject_kind"],
+            subject=told["subject"],
+            state=state,
+        )
 
 
 def _verdict(kind: Any, told: Mapping[str, Any], note: str, **more: Any) -> Verdict:

@@ -32,16 +32,16 @@ _MIN_ISR = "min.insync.replicas"
     )
 )
 def start(
-    brokers: Annotated[int, typer.Option("--brokers", "-n", min=1, max=64, help="How many.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=64, help="How many.")] = 3,
     data_dir: Annotated[
         Path,
         typer.Option(
-            "--data-dir", "-d", metavar="DIR", help="Where everything is kept; a next start goes on with it."
+            "--data-dir", metavar="DIR", help="Where everything is kept; a next start goes on with it."
         ),
     ] = Path("data/cluster"),
     port: Annotated[
         int,
-        typer.Option("--port", "-p", min=0, max=65000, help="Of broker 1; the others take the next; 0: any."),
+        typer.Option("--port", min=0, max=65000, help="Of broker 1; the others take the next; 0: any."),
     ] = 9092,
     zookeeper: Annotated[
         str | None,

@@ -34,7 +34,7 @@ _TRY_SECURE = """
     export TIDELOG_COMMAND_CONFIG={clients}
     tidelog topics create orders --partitions 6
     tidelog users add alice
-    tidelog acls add -p User:alice --producer --topic orders
+    tidelog acls add --principal User:alice --producer --topic orders
 
   Tidelog's and Java's clients, Kafka's tools   {clients}
   librdkafka (confluent-kafka, kcat -F)         {librdkafka}

@@ -54,12 +54,12 @@ class Chosen:
     ] = None
     pipeline: Annotated[
         str | None,
-        typer.Option("--pipeline", "-p", metavar="NAME", help="Only what this pipeline has refused."),
+        typer.Option("--pipeline", metavar="NAME", help="Only what this pipeline has refused."),
     ] = None
     reason: Annotated[
         str | None,
         typer.Option(
-            "--reason", "-r", metavar="CODE", help="Only with this code: not-json, missing, missing:user_id."
+            "--reason", metavar="CODE", help="Only with this code: not-json, missing, missing:user_id."
         ),
     ] = None
     since: Annotated[

@@ -36,12 +36,10 @@ _STDOUT = "-"
 )
 @grouped
 def generate(
-    rate: Annotated[float, typer.Option("--rate", "-r", min=0.1, help="Events per second.")] = 5000.0,
+    rate: Annotated[float, typer.Option("--rate", min=0.1, help="Events per second.")] = 5000.0,
     seconds: Annotated[
         float | None,
-        typer.Option(
-            "--seconds", "-s", min=0.0, help="Stop after this time.", show_default="Ctrl-C stops it"
-        ),
+        typer.Option("--seconds", min=0.0, help="Stop after this time.", show_default="Ctrl-C stops it"),
     ] = None,
     count: Annotated[
         int | None, typer.Option("--count", "-n", min=1, help="Stop after this many events.")
@@ -77,7 +75,6 @@ def generate(
         str | None,
         typer.Option(
             "--out",
-            "-o",
             metavar="DIR|-",
             help="Write <topic>.jsonl files, or lines to stdout, instead of to a broker (and --fast).",
             show_default=False,
@@ -87,16 +84,14 @@ def generate(
         Path | None,
         typer.Option(
             "--truth",
-            "-t",
             metavar="FILE",
             help="Where to tell what was planted, for `tidelog events score`.",
             show_default=False,
         ),
     ] = None,
-    partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="Of topics that are missing.")
-    ] = 4,
+    partitions: Annotated[int, typer.Option("--partitions", min=1, help="Of topics that are missing.")] = 4,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress.")] = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Make the app's events: all topics, realistic sessions, planted fraud with a known truth.
@@ -110,6 +105,8 @@ def generate(
 
     if out is not None and seconds is None and count is None:
         raise WrongUsage("--out needs an end: say --count or --seconds")
+    if json and out == _STDOUT:
+        raise WrongUsage("--out - writes the events to stdout: leave out --json, or write to a directory")
     paced = not fast and out is None
     settings = TrafficSettings(
         _start(start, seconds, speed, paced), seed, rate, speed, users, fraud, daily_curve
@@ -133,7 +130,10 @@ def generate(
             stopped=stopped,
             on_batch=progress.sent,
         )
-    remark(progress.summary())
+    if json:
+        print_json(progress.figures())
+    else:
+        remark(progress.summary())
 
 
 @app.command(
@@ -150,7 +150,6 @@ def score(
         Path | None,
         typer.Option(
             "--truth",
-            "-t",
             metavar="FILE",
             exists=True,
             dir_okay=False,

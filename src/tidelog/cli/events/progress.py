@@ -84,6 +84,16 @@ class Progress:
             told += f", event time {_time_text(self._traffic.time_ms)}"
         return told
 
+    def figures(self) -> dict[str, object]:
+        """The same as :meth:`summary`, for programs."""
+        return {
+            "events": self._total,
+            "seconds": round(time.monotonic() - self._began_s, 3),
+            "start_time_ms": self._settings.start_ms,
+            "end_time_ms": None if self._traffic is None else self._traffic.time_ms,
+            "seed": self._settings.seed,
+        }
+
     def summary(self) -> str:
         """The last word."""
         took_s = max(time.monotonic() - self._began_s, 1e-6)

@@ -14,7 +14,7 @@ from tidelog.cli.groups.members import members_json, print_members
 from tidelog.cli.groups.offsets import lag_json, print_lag
 from tidelog.cli.groups.state import print_states, state_json
 from tidelog.cli.groups.topics import resolve_partitions
-from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import Changes, counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.values import parse_choices
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -58,7 +58,7 @@ def list_groups(
     ] = None,
     type_: Annotated[
         list[str] | None,
-        typer.Option("--type", "-t", metavar="TYPE[,…]", help="Only classic, consumer, share or streams."),
+        typer.Option("--type", metavar="TYPE[,…]", help="Only classic, consumer, share or streams."),
     ] = None,
     members: Annotated[bool, typer.Option("--members", "-m", help="Count the members, too.")] = False,
     internal: Internal = False,
@@ -121,7 +121,7 @@ def _print_listings(groups: list[GroupListing], counts: dict[str, int | None]) -
         for group in groups
     ]
     columns = ("group", "type", "state", "protocol", *(("members",) if counts else ()))
-    print_table(columns, rows, right=("members",), header_in_pipes=False)
+    print_table(columns, rows, right=("members",))
 
 
 @app.command(epilog=examples(*_DESCRIBE_EXAMPLES))
@@ -215,6 +215,7 @@ def delete(
         bool, typer.Option("--if-exists", help="Pass over groups that do not exist.")
     ] = False,
     yes: Yes = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete groups that nobody is in, with their committed offsets. Asks first on a terminal."""
@@ -223,9 +224,10 @@ def delete(
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
     results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_groups(groups))
-    for result in results:
-        if result.error is None:
-            print(f"deleted group {result.group_id}")
+    with Changes(json=json) as done:
+        for result in results:
+            if result.error is None:
+                done.add(f"deleted group {result.group_id}", group=result.group_id)
     failed = [result.error for result in results if result.error is not None]
     if if_exists:
         failed = [error for error in failed if error.code is not ErrorCode.GROUP_ID_NOT_FOUND]
@@ -243,6 +245,7 @@ def delete_offsets(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="What to forget; may be repeated."),
     ],
     yes: Yes = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Forget what a group has committed for topics that it no longer reads. Asks first on a terminal."""
@@ -256,7 +259,9 @@ def delete_offsets(
         return await admin.delete_group_offsets(group, await resolve_partitions(admin, topic, "--topic"))
 
     results = with_cluster(connection, action)
-    done = [result for result in results if result.error is None]
-    if done:
-        print(f"group {group} has no committed offset for {counted(len(done), 'partition')} now")
+    deleted = [result.partition for result in results if result.error is None]
+    if json:
+        print_json([{"group": group, "topic": each.topic, "partition": each.partition} for each in deleted])
+    elif deleted:
+        print(f"group {group} has no committed offset for {counted(len(deleted), 'partition')} now")
     report_failures([result.error for result in results if result.error is not None])

@@ -81,7 +81,7 @@ def command(
     zookeeper: Annotated[
         str,
         typer.Option(
-            "--zookeeper", "-z", metavar="HOST:PORT[,…][/CHROOT]", help="Where the old consumers left them."
+            "--zookeeper", metavar="HOST:PORT[,…][/CHROOT]", help="Where the old consumers left them."
         ),
     ],
     group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="Name of the group.")],

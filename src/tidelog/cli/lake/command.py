@@ -102,9 +102,7 @@ def files(
         print_json(found)
         return
     rows = [(each.table, each.day, each.rows, each.size_bytes, each.path) for each in found]
-    print_table(
-        ("table", "day", "rows", "bytes", "path"), rows, right=("rows", "bytes"), header_in_pipes=False
-    )
+    print_table(("table", "day", "rows", "bytes", "path"), rows, right=("rows", "bytes"))
 
 
 @app.command(epilog=examples("tidelog lake compact --dry-run", "tidelog lake compact credit"))

@@ -52,9 +52,7 @@ def command(
         list[Path],
         typer.Argument(metavar="FILE", help="Segments, indexes, snapshots, checkpoints.", show_default=False),
     ],
-    records: Annotated[
-        bool, typer.Option("--records", "-r", help="Print the records of each batch, too.")
-    ] = False,
+    records: Annotated[bool, typer.Option("--records", help="Print the records of each batch, too.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     verify_index: Annotated[
         bool, typer.Option("--verify-index", help="Check .index and .timeindex against the .log beside them.")

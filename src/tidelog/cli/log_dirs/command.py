@@ -43,7 +43,7 @@ def describe(
         typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="Count only these; may be repeated."),
     ] = None,
     replicas: Annotated[
-        bool, typer.Option("--replicas", "-r", help="List the replicas, the largest first.")
+        bool, typer.Option("--replicas", help="List the replicas, the largest first.")
     ] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,

@@ -15,8 +15,8 @@ import typer
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
-from tidelog.cli.output import counted, examples, remark
-from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, grouped
+from tidelog.cli.output import counted, examples, print_json, remark
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs
 from tidelog.client.cluster import Cluster
@@ -45,6 +45,7 @@ def command(
         typer.Option("--broker", "-B", metavar="ID", help="Whose replicas; may be left out if there is one."),
     ] = None,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they have moved.")] = True,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Move replicas to another log directory of the same broker. Ctrl-C leaves them moving."""
@@ -58,12 +59,24 @@ def command(
         begun = [each.partition for each in moves if each.error is None]
         if wait and begun:
             await _wait_moved(admin, broker_id, begun, to)
-        if begun:
+        if json:
+            print_json([_move_json(broker_id, each, to, moved=wait) for each in begun])
+        elif begun:
             done = "moved" if wait else "began to move"
             print(f"{done} {counted(len(begun), 'replica')} of broker {broker_id} to {to}")
         report_failures([each.error for each in moves if each.error is not None])
 
     with_cluster(connection, action)
+
+
+def _move_json(broker_id: int, replica: TopicPartition, to: str, *, moved: bool) -> dict[str, object]:
+    return {
+        "broker": broker_id,
+        "topic": replica.topic,
+        "partition": replica.partition,
+        "to": to,
+        "moved": moved,
+    }
 
 
 async def _one_broker(admin: AsyncAdmin) -> int:

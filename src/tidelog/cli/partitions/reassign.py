@@ -60,7 +60,7 @@ def command(
         ),
     ] = None,
     topics: Annotated[
-        str | None, typer.Option("--topics", "-t", metavar="TOPIC[,…]", help="Plan for these topics.")
+        str | None, typer.Option("--topics", metavar="TOPIC[,…]", help="Plan for these topics.")
     ] = None,
     to: Annotated[
         str | None, typer.Option("--to", metavar="ID[,…]", help="The brokers that shall hold them.")

@@ -43,10 +43,8 @@ def command(
         typer.Argument(metavar="TOPIC", help="A topic that nobody else writes to.", show_default=False),
     ],
     num_records: NumRecords = 10_000,
-    record_size: Annotated[int, typer.Option("--record-size", "-s", min=1, help="Bytes in a value.")] = 100,
-    acks: Annotated[
-        str, typer.Option("--acks", "-a", metavar="1|all", help="What the producer waits for.")
-    ] = "1",
+    record_size: Annotated[int, typer.Option("--record-size", min=1, help="Bytes in a value.")] = 100,
+    acks: Annotated[str, typer.Option("--acks", metavar="1|all", help="What the producer waits for.")] = "1",
     client_property: Annotated[
         list[str] | None,
         typer.Option(

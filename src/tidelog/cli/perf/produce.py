@@ -71,7 +71,7 @@ def command(
     num_records: NumRecords = 1_000_000,
     record_size: Annotated[
         int | None,
-        typer.Option("--record-size", "-s", min=1, help="Bytes in a value.", show_default="100"),
+        typer.Option("--record-size", min=1, help="Bytes in a value.", show_default="100"),
     ] = None,
     payload_file: Annotated[
         Path | None,
@@ -83,7 +83,7 @@ def command(
     payload_monotonic: Annotated[bool, typer.Option("--payload-monotonic", help="Send 0, 1, 2, …")] = False,
     throughput: Annotated[
         float,
-        typer.Option("--throughput", "-t", help="At most so many records a second.", show_default="no limit"),
+        typer.Option("--throughput", help="At most so many records a second.", show_default="no limit"),
     ] = -1.0,
     warmup_records: Annotated[
         int,
@@ -92,7 +92,7 @@ def command(
         ),
     ] = 0,
     acks: Annotated[
-        str | None, typer.Option("--acks", "-a", metavar="0|1|all", help="What to wait for; default: all.")
+        str | None, typer.Option("--acks", metavar="0|1|all", help="What to wait for; default: all.")
     ] = None,
     codec: Annotated[
         CodecName | None, typer.Option("--codec", "-z", help="Compression; default: none.")

@@ -74,7 +74,7 @@ def list_pipelines(json: JsonOutput = False) -> None:
         print_json([_listing(each) for each in pipelines])
     else:
         rows = [(each.name, each.summary, each.inputs, each.outputs) for each in pipelines]
-        print_table(("pipeline", "what it does", "reads", "writes"), rows, header_in_pipes=False)
+        print_table(("pipeline", "what it does", "reads", "writes"), rows)
 
 
 def _listing(pipeline: Pipeline) -> dict[str, object]:
@@ -97,6 +97,7 @@ def run(
     max_offsets_per_trigger: MaxOffsets = 100_000,
     work: Work = DEFAULT_WORK,
     monitors: Monitors = DEFAULT_MONITORS,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Run pipelines until Ctrl-C, all in one Spark session; a restart goes on exactly where they stopped."""
@@ -115,7 +116,7 @@ def run(
     _check(pipelines, settings)
     spark_options = work.spark_options
     require_spark()
-    run.run(pipelines, settings, work.master, spark_options, monitors)
+    run.run(pipelines, settings, work.master, spark_options, monitors, json=json)
 
 
 @app.command(epilog=examples(*_BACKFILL_EXAMPLES), no_args_is_help=True)
@@ -190,7 +191,7 @@ def status(
     figures: Annotated[
         bool,
         typer.Option(
-            "--figures", "-f", help="Also rates, times, watermark, state and data quality of running ones."
+            "--figures", help="Also rates, times, watermark, state and data quality of running ones."
         ),
     ] = False,
     json: JsonOutput = False,

@@ -30,7 +30,7 @@ Names = Annotated[
 ]
 Master = Annotated[
     str,
-    typer.Option("--master", "-m", metavar="URL", help="Where Spark runs: local[*] or spark://HOST:PORT."),
+    typer.Option("--master", metavar="URL", help="Where Spark runs: local[*] or spark://HOST:PORT."),
 ]
 Format = Annotated[
     str,
@@ -40,10 +40,10 @@ Format = Annotated[
 ]
 Conf = Annotated[
     list[str] | None,
-    typer.Option("--conf", "-c", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
+    typer.Option("--conf", metavar="NAME=VALUE", help="A setting of Spark; may be repeated."),
 ]
 Trigger = Annotated[
-    str, typer.Option("--trigger", "-t", metavar="TIME", help="Time between micro-batches, as `2 seconds`.")
+    str, typer.Option("--trigger", metavar="TIME", help="Time between micro-batches, as `2 seconds`.")
 ]
 Once = Annotated[bool, typer.Option("--once", help="Work off what is there now, then stop.")]
 StartingOffsets = Annotated[

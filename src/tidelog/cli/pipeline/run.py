@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.cli.output import counted, is_terminal, print_row, remark
+from tidelog.cli.output import counted, headings_in_pipes, is_terminal, print_json, print_row, remark
 from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.session import spark
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0
 LAST_LOOK_S = 3.0
+_FIELDS = ("pipeline", "batches", "rows_in", "rows_per_second", "batch_ms", "lag", "state_rows")
 COLUMNS = ("pipeline", "batches", "rows in", "rows/s", "batch ms", "lag", "state rows")
 
 
@@ -32,8 +34,13 @@ def run(
     master: str,
     spark_options: Mapping[str, str],
     monitors: Monitors,
+    *,
+    json: bool = False,
 ) -> None:
-    """Run until all have ended or somebody stops them; raises one sentence where one fails."""
+    """Run until all have ended or are stopped; raises one sentence where one fails.
+
+    ``json``: one object on a line whenever a pipeline has finished micro-batches.
+    """
     from tidelog.pipelines.runner import PipelineRunner
 
     with ExitStack() as stack:
@@ -48,7 +55,7 @@ def run(
         runner = PipelineRunner(session, settings, pipelines, on_restart=_tell_restart)
         stack.callback(runner.stop, timeout_s=0.0)
         lags = stack.enter_context(LagWatcher(settings, pipelines, letters=export is not None))
-        view: _View = _LiveTable() if is_terminal() else _Lines()
+        view: _View = _LiveTable() if is_terminal() and not json else _Lines(json=json)
         view.start()
         stack.callback(view.stop)
         while not stops.count and not runner.finished:
@@ -159,13 +166,15 @@ class _View(Protocol):
 class _Lines:
     """For a pipe: one line for each look at which a pipeline has finished micro-batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, json: bool) -> None:
         self.last: Sequence[Progress] = ()
+        self._json = json
         self._batches: dict[str, int] = {}
 
     def start(self) -> None:
-        """Print the heading."""
-        print_row(COLUMNS)
+        """Print the heading where it is wanted."""
+        if headings_in_pipes() and not self._json:
+            print_row(COLUMNS)
 
     def stop(self) -> None:
         """Nothing is held back."""
@@ -176,7 +185,11 @@ class _Lines:
         for each in progress:
             if each.batches != self._batches.get(each.pipeline, 0):
                 self._batches[each.pipeline] = each.batches
-                print_row(row(each, lags))
+                if self._json:
+                    print_json(dict(zip(_FIELDS, row(each, lags), strict=True)), indent=None)
+                    sys.stdout.flush()
+                else:
+                    print_row(row(each, lags))
 
 
 class _LiveTable:

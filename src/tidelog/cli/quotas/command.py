@@ -10,7 +10,7 @@ import typer
 
 from tidelog.cli.connect import with_admin
 from tidelog.cli.failure import Failure, WrongUsage, report_failures
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import Changes, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.quotas.amounts import amount_text, parse_bytes, parse_number
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -34,7 +34,7 @@ User = Annotated[str | None, typer.Option("--user", "-u", metavar="NAME", help="
 DefaultUser = Annotated[
     bool, typer.Option("--default-user", help="Every user who has no quota of his own; each has as much.")
 ]
-Client = Annotated[str | None, typer.Option("--client-id", "-c", metavar="ID", help="A client id.")]
+Client = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="A client id.")]
 DefaultClient = Annotated[
     bool, typer.Option("--default-client", help="Every client id that has no quota of its own.")
 ]
@@ -110,6 +110,7 @@ def set_quotas(
         str | None,
         typer.Option("--connections", metavar="NUMBER", help="New connections a second, of an address."),
     ] = None,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Set quotas, on each broker; others of the same user, client id or address stay as they are."""
@@ -128,9 +129,12 @@ def set_quotas(
     _check(entity, quotas)
     if not quotas:
         raise WrongUsage("there is no quota to set: pass --produce, --consume, --requests or --changes")
-    _alter(connection, entity, quotas)
     shown = ", ".join(f"{key} {amount_text(key, value)}" for key, value in quotas.items() if value)
-    remark(f"Quotas of {entity_text(entity)}, on each broker: {shown}.")
+    with Changes(json=json, quiet=True) as done:
+        _alter(connection, entity, quotas)
+        done.add(
+            f"Quotas of {entity_text(entity)}, on each broker: {shown}.", entity={**entity}, quotas=quotas
+        )
 
 
 @app.command(
@@ -145,6 +149,7 @@ def remove_quotas(
     requests: Annotated[bool, typer.Option("--requests", help="Only that of a broker's time.")] = False,
     changes: Annotated[bool, typer.Option("--changes", help="Only that of partitions.")] = False,
     connections: Annotated[bool, typer.Option("--connections", help="Only that of connections.")] = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Remove quotas: all of a user, a client id or an address, or those that are named."""
@@ -175,8 +180,9 @@ def remove_quotas(
         report_failures([each.error for each in results if each.error is not None])
         return gone
 
-    gone = with_admin(connection, remove)
-    remark(f"Removed of {entity_text(entity)}: {', '.join(gone)}.")
+    with Changes(json=json, quiet=True) as done:
+        gone = with_admin(connection, remove)
+        done.add(f"Removed of {entity_text(entity)}: {', '.join(gone)}.", entity={**entity}, removed=gone)
 
 
 def _alter(connection: Connection, entity: Entity, quotas: Mapping[str, float | None]) -> None:

@@ -79,15 +79,15 @@ def command(
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", "-t", min=0, help="Stop after so many seconds without records."),
+        typer.Option("--timeout", min=0, help="Stop after so many seconds without records."),
     ] = None,
     until_end: Annotated[
         bool, typer.Option("--until-end", "-e", help="Stop at the end of what is there now.")
     ] = False,
     key: Annotated[bool, typer.Option("--key", "-k", help="Print keys before values.")] = False,
-    headers: Annotated[bool, typer.Option("--headers", "-H", help="Print headers before values.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print headers before values.")] = False,
     meta: Annotated[
-        bool, typer.Option("--meta", "-m", help="Print partition, offset and timestamp before values.")
+        bool, typer.Option("--meta", help="Print partition, offset and timestamp before values.")
     ] = False,
     separator: Annotated[
         str, typer.Option("--separator", metavar="TEXT", help=r"Between these parts; \t is a tab.")

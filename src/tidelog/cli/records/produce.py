@@ -78,7 +78,7 @@ def command(
     ] = False,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", "-k", metavar="TEXT", help=r"Lines are KEY TEXT VALUE; \t is a tab."),
+        typer.Option("--key-separator", metavar="TEXT", help=r"Lines are KEY TEXT VALUE; \t is a tab."),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="The key of every record.")] = None,
     header: Annotated[
@@ -104,7 +104,6 @@ def command(
         str | None,
         typer.Option(
             "--acks",
-            "-a",
             metavar="0|1|all",
             help="What to wait for; default: all, and then a retry writes nothing twice.",
         ),

@@ -9,7 +9,7 @@ import typer
 
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
-from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import Changes, counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.suggest import with_suggestion
 from tidelog.cli.topics import delete_records
@@ -37,16 +37,16 @@ Configs = Annotated[
 
 
 @app.command(
-    epilog=examples("tidelog topics create orders -p 6 -c retention.ms=86400000 -c cleanup.policy=compact")
+    epilog=examples(
+        "tidelog topics create orders --partitions 6 -c retention.ms=86400000 -c cleanup.policy=compact"
+    )
 )
 @grouped
 def create(
     topics: Names,
     partitions: Annotated[
         int | None,
-        typer.Option(
-            "--partitions", "-p", min=1, max=2**31 - 1, help="Default: the broker's num.partitions."
-        ),
+        typer.Option("--partitions", min=1, max=2**31 - 1, help="Default: the broker's num.partitions."),
     ] = None,
     replication_factor: Annotated[
         int | None,
@@ -125,7 +125,6 @@ def list_topics(
             ("topic", "partitions", "replicas"),
             [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics],
             right=("partitions", "replicas"),
-            header_in_pipes=False,
         )
 
 
@@ -152,13 +151,14 @@ def alter(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)],
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, max=2**31 - 1, help="New number; it can only grow."),
+        typer.Option("--partitions", min=1, max=2**31 - 1, help="New number; it can only grow."),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
         typer.Option("--delete-config", metavar="NAME", help="Back to the default; may be repeated."),
     ] = None,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Add partitions to a topic, or change its configs."""
@@ -174,13 +174,22 @@ def alter(
             for change in await admin.alter_configs({resource: ops}):
                 if change.error is not None:
                     raise await with_suggestion(admin, change.error, resource, [op.name for op in ops])
-            print(f"changed {counted(len(ops), 'config')} of topic {topic}")
+            done.add(
+                f"changed {counted(len(ops), 'config')} of topic {topic}",
+                topic=topic,
+                configs={op.name: op.value for op in ops},
+            )
         if partitions is not None:
             for result in await admin.create_partitions({topic: partitions}):
                 result.raise_for_error()
-            print(f"topic {topic} has {counted(partitions, 'partition')} now")
+            done.add(
+                f"topic {topic} has {counted(partitions, 'partition')} now",
+                topic=topic,
+                partitions=partitions,
+            )
 
-    with_cluster(connection, action)
+    with Changes(json=json) as done:
+        with_cluster(connection, action)
 
 
 @app.command(epilog=examples("tidelog topics delete orders payments --yes"))
@@ -191,6 +200,7 @@ def delete(
         bool, typer.Option("--if-exists", help="Pass over topics that do not exist.")
     ] = False,
     yes: Yes = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete topics with everything in them. Asks first on a terminal."""
@@ -199,9 +209,10 @@ def delete(
         if not typer.confirm(question, err=True):
             raise typer.Exit(1)
     results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_topics(topics))
-    for result in results:
-        if result.error is None:
-            print(f"deleted topic {result.name}")
+    with Changes(json=json) as done:
+        for result in results:
+            if result.error is None:
+                done.add(f"deleted topic {result.name}", topic=result.name)
     failed = [result.error for result in results if result.error is not None]
     if if_exists:
         failed = [error for error in failed if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]

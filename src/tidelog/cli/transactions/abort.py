@@ -14,8 +14,8 @@ import typer
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.groups.topics import assignment_text
-from tidelog.cli.output import examples, is_terminal, printable, remark
-from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, Yes, grouped
+from tidelog.cli.output import Changes, examples, is_terminal, printable, remark
+from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.transaction_resources import AbortMarker, TransactionDescription, TransactionState
 from tidelog.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ EPILOG = examples(
 def command(
     transactional_id: Annotated[
         str | None,
-        typer.Option("--transactional-id", "-i", metavar="ID", help="Whose open transaction to end."),
+        typer.Option("--transactional-id", metavar="ID", help="Whose open transaction to end."),
     ] = None,
     topic: Annotated[
         str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Where a transaction hangs.")
@@ -54,6 +54,7 @@ def command(
         typer.Option("--coordinator-epoch", metavar="N", min=-1, help="and its coordinator's epoch."),
     ] = None,
     yes: Yes = False,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Abort a transaction: by its transactional id, or a hanging one by its place. Asks on a terminal."""
@@ -66,7 +67,7 @@ def command(
             or any(value is not None for value in producer)
         ):
             raise WrongUsage("--transactional-id says it all: leave out the options that name a place")
-        _abort_by_id(transactional_id, yes, connection)
+        _abort_by_id(transactional_id, yes, connection, json=json)
         return
     if topic is None or partition is None:
         raise WrongUsage("say which transaction: --transactional-id, or --topic and --partition")
@@ -74,7 +75,7 @@ def command(
     if start_offset is not None:
         if any(value is not None for value in producer):
             raise WrongUsage("--start-offset finds the producer itself: leave out the --producer options")
-        _abort_at(place, start_offset, yes, connection)
+        _abort_at(place, start_offset, yes, connection, json=json)
         return
     if producer_id is None or producer_epoch is None or coordinator_epoch is None:
         raise WrongUsage(
@@ -82,10 +83,11 @@ def command(
             "or --producer-id, --producer-epoch and --coordinator-epoch"
         )
     # A partition that has never seen a marker of the producer shows -1: 0 is at most any coordinator's epoch.
-    _write(AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0)), yes, connection)
+    marker = AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0))
+    _write(marker, yes, connection, json=json)
 
 
-def _abort_by_id(transactional_id: str, yes: bool, connection: Connection) -> None:
+def _abort_by_id(transactional_id: str, yes: bool, connection: Connection, *, json: bool) -> None:
     async def look(admin: AsyncAdmin) -> TransactionDescription:
         return (await admin.describe_transactions([transactional_id]))[transactional_id]
 
@@ -96,7 +98,8 @@ def _abort_by_id(transactional_id: str, yes: bool, connection: Connection) -> No
             f"transactional id {transactional_id!r} has no open transaction: "
             f"its state is {described.state.value}"
         )
-    print(
+    say = remark if json else print
+    say(
         f"transaction of {transactional_id}, producer {described.producer_id} "
         f"epoch {described.producer_epoch}, in {assignment_text(described.partitions) or 'no partition yet'}"
     )
@@ -107,10 +110,18 @@ def _abort_by_id(transactional_id: str, yes: bool, connection: Connection) -> No
             transactional_id, timeout_ms=described.timeout_ms
         ),
     )
-    print(f"aborted the transaction of {transactional_id}")
+    with Changes(json=json) as done:
+        done.add(
+            f"aborted the transaction of {transactional_id}",
+            transactional_id=transactional_id,
+            producer_id=described.producer_id,
+            producer_epoch=described.producer_epoch,
+        )
 
 
-def _abort_at(place: TopicPartition, start_offset: int, yes: bool, connection: Connection) -> None:
+def _abort_at(
+    place: TopicPartition, start_offset: int, yes: bool, connection: Connection, *, json: bool
+) -> None:
     found = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).describe_producers([place]))[
         place
     ]
@@ -118,7 +129,7 @@ def _abort_at(place: TopicPartition, start_offset: int, yes: bool, connection: C
     for each in found.producers:
         if each.txn_start_offset == start_offset:
             marker = AbortMarker(place, each.producer_id, each.producer_epoch, each.coordinator_epoch or 0)
-            _write(marker, yes, connection)
+            _write(marker, yes, connection, json=json)
             return
     begins = [str(each.txn_start_offset) for each in found.producers if each.txn_start_offset is not None]
     raise Failure(
@@ -127,8 +138,9 @@ def _abort_at(place: TopicPartition, start_offset: int, yes: bool, connection: C
     )
 
 
-def _write(marker: AbortMarker, yes: bool, connection: Connection) -> None:
-    print(
+def _write(marker: AbortMarker, yes: bool, connection: Connection, *, json: bool) -> None:
+    say = remark if json else print
+    say(
         f"transaction in {marker.partition} of producer {marker.producer_id} epoch {marker.producer_epoch}, "
         f"coordinator epoch {marker.coordinator_epoch}"
     )
@@ -140,7 +152,14 @@ def _write(marker: AbortMarker, yes: bool, connection: Connection) -> None:
         )
     _ask("Write an abort marker, past its coordinator?", yes)
     with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))
-    print(f"aborted the transaction in {marker.partition}")
+    with Changes(json=json) as done:
+        done.add(
+            f"aborted the transaction in {marker.partition}",
+            topic=marker.partition.topic,
+            partition=marker.partition.partition,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+        )
 
 
 async def _owner(admin: AsyncAdmin, marker: AbortMarker) -> str | None:

@@ -50,11 +50,11 @@ def list_transactions(
     ] = None,
     longer_than: Annotated[
         str | None,
-        typer.Option("--longer-than", "-l", metavar="PT10M", help="Only transactions open for longer."),
+        typer.Option("--longer-than", metavar="PT10M", help="Only transactions open for longer."),
     ] = None,
     producer_id: Annotated[
         list[int] | None,
-        typer.Option("--producer-id", "-p", metavar="ID", help="Only of this producer; may be repeated."),
+        typer.Option("--producer-id", metavar="ID", help="Only of this producer; may be repeated."),
     ] = None,
     pattern: Annotated[
         str | None,
@@ -100,7 +100,6 @@ def list_transactions(
             ("transactional id", "state", "producer id", "coordinator"),
             [(each.transactional_id, each.state, each.producer_id, each.coordinator.id) for each in found],
             right=("producer id", "coordinator"),
-            header_in_pipes=False,
         )
     report_failures(listed.errors)
 

@@ -8,7 +8,7 @@ import typer
 
 from tidelog.cli.connect import with_admin
 from tidelog.cli.failure import Failure, WrongUsage, report_failures
-from tidelog.cli.output import examples, is_terminal, print_json, print_table, remark
+from tidelog.cli.output import Changes, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.users.passwords import read_password
 from tidelog.client.admin.async_admin import AsyncAdmin
@@ -62,11 +62,12 @@ def add_user(
     user: User,
     mechanism: Annotated[
         list[str] | None,
-        typer.Option("--mechanism", "-m", metavar="SCRAM-…", help="By which; may be repeated."),
+        typer.Option("--mechanism", metavar="SCRAM-…", help="By which; may be repeated."),
     ] = None,
     iterations: Iterations = DEFAULT_ITERATIONS,
     password_stdin: PasswordStdin = False,
     password_env: PasswordEnv = None,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Make a user who logs in by SCRAM; SCRAM-SHA-512 unless said otherwise."""
@@ -83,8 +84,9 @@ def add_user(
         password = read_password(user, from_stdin=password_stdin, variable=password_env)
         await _set(admin, user, password, chosen, iterations)
 
-    with_admin(connection, make)
-    remark(f"User {user} can log in by {', '.join(chosen)}.")
+    with Changes(json=json, quiet=True) as done:
+        with_admin(connection, make)
+        done.add(f"User {user} can log in by {', '.join(chosen)}.", user=user, mechanisms=chosen)
 
 
 @app.command("passwd", epilog=examples("tidelog users passwd alice"))
@@ -94,17 +96,24 @@ def change_password(
     iterations: Iterations = DEFAULT_ITERATIONS,
     password_stdin: PasswordStdin = False,
     password_env: PasswordEnv = None,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Change a user's password, for all mechanisms that the user has."""
 
-    async def change(admin: AsyncAdmin) -> None:
-        known = await _existing(admin, user)
+    async def change(admin: AsyncAdmin) -> list[str]:
+        mechanisms = _labels(await _existing(admin, user))
         password = read_password(user, from_stdin=password_stdin, variable=password_env)
-        await _set(admin, user, password, _labels(known), iterations)
+        await _set(admin, user, password, mechanisms, iterations)
+        return mechanisms
 
-    with_admin(connection, change)
-    remark(f"User {user} has a new password; connections that are open stay open.")
+    with Changes(json=json, quiet=True) as done:
+        mechanisms = with_admin(connection, change)
+        done.add(
+            f"User {user} has a new password; connections that are open stay open.",
+            user=user,
+            mechanisms=mechanisms,
+        )
 
 
 @app.command("remove", epilog=examples("tidelog users remove alice"))
@@ -113,27 +122,33 @@ def remove_user(
     user: User,
     mechanism: Annotated[
         list[str] | None,
-        typer.Option("--mechanism", "-m", metavar="SCRAM-…", help="Only this one; may be repeated."),
+        typer.Option("--mechanism", metavar="SCRAM-…", help="Only this one; may be repeated."),
     ] = None,
+    json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Let a user log in no more; connections that are open stay open."""
     chosen = _mechanisms(mechanism)
 
-    async def remove(admin: AsyncAdmin) -> None:
+    async def remove(admin: AsyncAdmin) -> list[str]:
         known = await _existing(admin, user)
         lacking = [each for each in chosen if each not in _labels(known)]
         if lacking:
             raise Failure(
                 f"user {user} does not log in by {', '.join(lacking)}, but by {', '.join(_labels(known))}"
             )
-        results = await admin.alter_user_scram_credentials(
-            [ScramDeletion(user, each) for each in chosen or _labels(known)]
-        )
+        mechanisms = chosen or _labels(known)
+        results = await admin.alter_user_scram_credentials([ScramDeletion(user, each) for each in mechanisms])
         report_failures([each.error for each in results if each.error is not None])
+        return mechanisms
 
-    with_admin(connection, remove)
-    remark(f"User {user} can log in no more{' by ' + ', '.join(chosen) if chosen else ''}.")
+    with Changes(json=json, quiet=True) as done:
+        removed = with_admin(connection, remove)
+        done.add(
+            f"User {user} can log in no more{' by ' + ', '.join(chosen) if chosen else ''}.",
+            user=user,
+            mechanisms=removed,
+        )
 
 
 async def _set(admin: AsyncAdmin, user: str, password: str, mechanisms: list[str], iterations: int) -> None:

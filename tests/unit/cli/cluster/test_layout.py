@@ -67,7 +67,7 @@ def test_a_port_in_use_is_said_before_anything_starts(tidelog: Tidelog, tmp_path
             require_free(range(port, port + 1), "--port")
         # Higher ones are no choice for --port: the other brokers come after it.
         if port <= 65_000:
-            code, out, err = tidelog("cluster", "start", "-p", port, "-d", tmp_path / "data")
+            code, out, err = tidelog("cluster", "start", "--port", port, "--data-dir", tmp_path / "data")
             assert (code, out) == (1, "")
             assert err.startswith(f"error: port {port} is in use")
     assert not (tmp_path / "data").exists()
@@ -79,7 +79,7 @@ def test_a_port_of_zookeepers_that_is_in_use_is_refused_before_anything_starts(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = tidelog(
-            "cluster", "start", "-p", 0, "--zookeeper-port", port, "-d", tmp_path / "data"
+            "cluster", "start", "--port", 0, "--zookeeper-port", port, "--data-dir", tmp_path / "data"
         )
     assert (code, out) == (1, "")
     assert err.startswith(f"error: port {port} is in use: name another with --zookeeper-port")
@@ -89,7 +89,7 @@ def test_a_port_of_zookeepers_that_is_in_use_is_refused_before_anything_starts(
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("-p", 40100, "--zookeeper-port", 40102), "one of the brokers' ports"),
+        (("--port", 40100, "--zookeeper-port", 40102), "one of the brokers' ports"),
         (("--zookeeper", "zk:2181", "--zookeeper-port", 0), "leave one of them out"),
         (("--zookeeper-port", 70000), "'--zookeeper-port'"),
         (("--zookeeper-port", "two"), "'--zookeeper-port'"),
@@ -98,7 +98,7 @@ def test_a_port_of_zookeepers_that_is_in_use_is_refused_before_anything_starts(
 def test_a_port_of_zookeepers_that_makes_no_sense_is_wrong_usage(
     tidelog: Tidelog, tmp_path: Path, arguments: tuple[object, ...], why: str
 ) -> None:
-    code, out, err = tidelog("cluster", "start", *arguments, "-d", tmp_path / "data")
+    code, out, err = tidelog("cluster", "start", *arguments, "--data-dir", tmp_path / "data")
     assert (code, out) == (2, "")
     assert why in err
     assert not (tmp_path / "data").exists()
@@ -123,7 +123,7 @@ def test_zookeeper_takes_the_port_it_is_told_else_the_usual_one_else_any(
 def test_a_file_is_no_data_directory(tidelog: Tidelog, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for command in ("cluster", "zookeeper"):
-        code, _, err = tidelog(command, "start", "-p", 0, "-d", tmp_path / "file")
+        code, _, err = tidelog(command, "start", "--port", 0, "--data-dir", tmp_path / "file")
         assert code == 1
         assert "is a file: name a directory" in err
 
@@ -134,7 +134,7 @@ def test_without_pyspark_zookeeper_says_what_to_install(
     monkeypatch.setattr(zookeeper, "find_java", lambda: Path("java"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for command in ("zookeeper", "cluster"):
-        code, out, err = tidelog(command, "start", "-p", 0, "-d", tmp_path / command)
+        code, out, err = tidelog(command, "start", "--port", 0, "--data-dir", tmp_path / command)
         assert (code, out) == (1, "")
         assert "pip install 'tidelog[spark]'" in err
         assert err.count("\n") == 1
