@@ -146,7 +146,7 @@ def test_a_list_shows_the_rules_that_cover_a_topic_or_bear_its_name(tidelog: Com
     )
     assert len(rules(tidelog, "--topic", "team-x")) == 3
     assert rules(tidelog, "--topic", "team-x", "--exactly") == ["ALLOW READ TOPIC team-x LITERAL"]
-    lines = tidelog.ok("acls", "list").splitlines()
+    lines = tidelog.ok("acls", "list", "--headings").splitlines()
     assert lines[0].split("\t") == [
         "PRINCIPAL",
         "PERMISSION",

@@ -79,7 +79,7 @@ def test_one_topic_s_error_does_not_hide_the_others(tidelog: CommandLine, topic_
     tidelog.ok("topics", "create", there)
     done = tidelog("topics", "describe", there, missing)
     assert done.returncode == 1
-    assert done.stdout.splitlines()[1].startswith(f"{there}\t0\t")
+    assert done.stdout.splitlines()[0].startswith(f"{there}\t0\t")
     assert missing in done.stderr
     done = tidelog("topics", "delete", missing, there)
     assert done.stdout == f"deleted topic {there}\n"
@@ -129,6 +129,22 @@ def test_configs_are_set_appended_subtracted_and_deleted(tidelog: CommandLine, t
     assert values() == {"cleanup.policy": "compact"}
 
 
+def test_changes_are_reported_as_json(tidelog: CommandLine, topic_name: NewName) -> None:
+    topic = topic_name()
+    [created] = tidelog.json("topics", "create", topic, "--partitions", "1")
+    assert (created["name"], created["partitions"]) == (topic, 1)
+    assert tidelog.json("topics", "alter", topic, "--partitions", "3", "-c", "retention.ms=5000") == [
+        {"topic": topic, "configs": {"retention.ms": "5000"}},
+        {"topic": topic, "partitions": 3},
+    ]
+    assert tidelog.json("configs", "alter", "-t", topic, "--delete", "retention.ms", "--dry-run") == [
+        {"type": "topic", "name": topic, "changed": False, "remark": None}
+    ]
+    assert tidelog.json("topics", "delete", topic) == [{"topic": topic}]
+    done = tidelog("topics", "delete", topic, "--json")
+    assert (done.returncode, done.stdout) == (1, "[]\n")
+
+
 def test_configs_show_defaults_sources_and_docs_when_asked(tidelog: CommandLine, topic_name: NewName) -> None:
     topic = topic_name()
     tidelog.ok("topics", "create", topic)
@@ -136,12 +152,13 @@ def test_configs_show_defaults_sources_and_docs_when_asked(tidelog: CommandLine,
     entries = {each["name"]: each for each in resource["configs"]}
     assert entries["cleanup.policy"]["type"] == "LIST"
     assert entries["cleanup.policy"]["documentation"]
-    rows = tidelog.ok("configs", "describe", "-t", topic, "-n", "max.message.bytes").splitlines()
+    named = ("--name", "max.message.bytes", "--headings")
+    rows = tidelog.ok("configs", "describe", "-t", topic, *named).splitlines()
     assert rows[0].split("\t") == ["topic", "config", "value", "source"]
     assert rows[1].split("\t")[:2] == [topic, "max.message.bytes"]
-    misspelt = tidelog.refusal("configs", "describe", "-t", topic, "-n", "retention.mss")
+    misspelt = tidelog.refusal("configs", "describe", "-t", topic, "--name", "retention.mss")
     assert "has no config 'retention.mss'; did you mean 'retention.ms'?" in misspelt
-    [unset] = tidelog.json("configs", "describe", "--broker-defaults", "-n", "log.retention.ms")
+    [unset] = tidelog.json("configs", "describe", "--broker-defaults", "--name", "log.retention.ms")
     assert unset["configs"] == []
 
 
@@ -152,7 +169,7 @@ def test_broker_configs_are_changed_for_one_or_for_all(tidelog: CommandLine, top
     option = "log.cleaner.io.buffer.load.factor"
 
     def value() -> tuple[str, str]:
-        [resource] = tidelog.json("configs", "describe", "--broker", str(broker), "-n", option)
+        [resource] = tidelog.json("configs", "describe", "--broker", str(broker), "--name", option)
         [entry] = resource["configs"]
         return entry["value"], entry["source"]
 
@@ -177,11 +194,11 @@ def test_config_refusals_name_the_mend(tidelog: CommandLine, topic_name: NewName
 def test_configs_of_groups_are_set_described_and_listed(tidelog: CommandLine, topic_name: NewName) -> None:
     group, option = topic_name(), "consumer.session.timeout.ms"
     tidelog.ok("configs", "alter", "--group", group, "--set", f"{option}=50000")
-    assert tidelog.ok("configs", "describe", "-g", group).splitlines()[1] == (
+    assert tidelog.ok("configs", "describe", "-g", group).splitlines()[0] == (
         f"{group}\t{option}\t50000\tdynamic group"
     )
     assert {"type": "group", "name": group} in tidelog.json("configs", "list", "--type", "group")
     refused = tidelog.refusal("configs", "alter", "-g", group, "--set", "consumer.sesion.timeout.ms=1")
     assert "did you mean" in refused
     tidelog.ok("configs", "alter", "--group", group, "--delete", option)
-    assert tidelog.ok("configs", "describe", "-g", group).splitlines()[1:] == []
+    assert tidelog.ok("configs", "describe", "-g", group) == ""

@@ -47,7 +47,7 @@ def test_everybody_who_is_connected_is_listed(watched: Watched) -> None:
     assert client["principal"] == "User:ANONYMOUS"
     assert client["connections"] >= 1
     assert client["brokers"] == [1]
-    lines = watched.tidelog.ok("clients", "list", *watched.metrics, "--limit", "5").splitlines()
+    lines = watched.tidelog.ok("clients", "list", *watched.metrics, "--limit", "5", "--headings").splitlines()
     assert lines[0].split("\t")[:3] == ["client id", "software", "address"]
     # A name that would break the lines is shown in another way.
     assert all(line.count("\t") == lines[0].count("\t") for line in lines)

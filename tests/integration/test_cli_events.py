@@ -136,7 +136,7 @@ def test_the_score_names_rules_that_found_nothing_and_praises_those_that_did(
         for each in (older, alert):
             producer.send(events.ACCOUNT_SWITCH_ALERTS, json.dumps(each).encode(), key=b"a1")
     done = tidelog("events", "score", "--truth", str(truth), "--require", "0.9")
-    assert (done.returncode, done.stdout.splitlines()[1]) == (
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
         0,
         "account-switch\taccount-switch\t1\t1\t1.000\t1\t0\t1.000",
     )

@@ -47,13 +47,13 @@ def test_replicas_move_between_directories(tidelog: CommandLine, directories: li
 
 
 def test_directories_are_described_with_sizes(tidelog: CommandLine, directories: list[str]) -> None:
-    heading, *lines = tidelog.ok("log-dirs", "describe").splitlines()
+    heading, *lines = tidelog.ok("log-dirs", "describe", "--headings").splitlines()
     assert heading.split("\t") == ["broker", "directory", "replicas", "size", "free", "total", "state"]
     rows = [line.split("\t") for line in lines]
     assert [(row[1], row[6]) for row in rows] == [(each, "online") for each in directories]
     assert sum(int(row[2]) for row in rows) == 2
     assert sum(int(row[3]) for row in rows) > 200 * 100
-    replicas = tidelog.ok("log-dirs", "describe", "--replicas").splitlines()[1:]
+    replicas = tidelog.ok("log-dirs", "describe", "--replicas").splitlines()
     assert {line.split("\t")[2] for line in replicas} == {TOPIC}
 
 

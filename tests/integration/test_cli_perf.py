@@ -56,11 +56,11 @@ def test_what_is_written_is_counted_and_is_there(tidelog: CommandLine, bootstrap
     consumer.close()
     assert sum(ends) == 2 * RECORDS
 
-    header, row = tidelog.ok("perf", "consume", topic, "-n", str(2 * RECORDS)).splitlines()
+    header, row = tidelog.ok("perf", "consume", topic, "-n", str(2 * RECORDS), "--headings").splitlines()
     figures = dict(zip(header.split(", "), row.split(", "), strict=True))
     assert figures["data.consumed.in.nMsg"] == str(2 * RECORDS)
     assert float(figures["data.consumed.in.MB"]) == pytest.approx(2 * RECORDS * SIZE / MB, abs=0.0001)
-    short = tidelog("perf", "consume", topic, "-n", str(3 * RECORDS), "--timeout", "300", "--hide-header")
+    short = tidelog("perf", "consume", topic, "-n", str(3 * RECORDS), "--timeout", "300")
     assert len(short.stdout.splitlines()) == 1
     assert re.match(rf"only \d+ of {3 * RECORDS} records came", short.stderr)
 
@@ -88,7 +88,7 @@ def test_the_latency_of_single_records_is_told(tidelog: CommandLine, topic_name:
 
 def test_ctrl_c_ends_a_run_with_its_summary(bootstrap: str, topic: str) -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "tidelog", "perf", "produce", topic, "-n", "100000000", "-t", "1000",
+        [sys.executable, "-m", "tidelog", "perf", "produce", topic, "-n", "100000000", "--throughput", "1000",
          "--reporting-interval", "100"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "TIDELOG_BOOTSTRAP": bootstrap},

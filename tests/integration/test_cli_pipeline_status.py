@@ -111,13 +111,13 @@ def test_lag_batches_letters_and_the_running_process_are_told(
         "reasons": {"not-json": 2, "missing:ip": 1},
         "null_rates": {"ip": 0.0025, "source": 0},
     }
-    lines = tidelog.ok("pipeline", "status", "-d", str(tmp_path), "--figures").splitlines()
+    lines = tidelog.ok("pipeline", "status", "-d", str(tmp_path), "--figures", "--headings").splitlines()
     told = dict(line.strip().split("\t") for line in lines[lines.index("figure\tearnings") :])
     assert told["worked off/s"] == "1,234"
     assert (told["addBatch"], told["malformed"], told["missing:ip"]) == ("1,200 ms", "3", "1")
     assert (told["null ip"], told["null source"], told["came twice"]) == ("0.25 %", "0 %", "2")
     book.close()
-    table = tidelog.ok("pipeline", "status", "earnings", "-d", str(tmp_path)).splitlines()
+    table = tidelog.ok("pipeline", "status", "earnings", "-d", str(tmp_path), "--headings").splitlines()
     assert table[0].split("\t")[:4] == ["pipeline", "running", "lag", "last batch"]
     assert table[1].split("\t")[:4] == ["earnings", "no", "7", "12"]
 

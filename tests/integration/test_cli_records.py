@@ -96,7 +96,18 @@ def test_producing_ends_in_peace_when_the_reader_of_its_report_has_gone(
 
 
 def test_keys_headers_nulls_and_timestamps(tidelog: CommandLine, topic: str) -> None:
-    options = ("-k", r"\t", "--null", "NULL", "-H", "h=1", "-H", "h=2", "--timestamp", "1970-01-01T00:00:09Z")
+    options = (
+        "--key-separator",
+        r"\t",
+        "--null",
+        "NULL",
+        "-H",
+        "h=1",
+        "-H",
+        "h=2",
+        "--timestamp",
+        "1970-01-01T00:00:09Z",
+    )
     tidelog.produce(topic, b"a\tone\nb\tNULL\nNULL\tthree\n", "-p", "0", *options)
     text = tidelog.consume(topic, "--from-beginning", "--key", "--headers", "--meta", "--separator", "|")
     assert text.decode().splitlines() == [
@@ -192,7 +203,7 @@ def test_equal_keys_go_to_the_partition_that_other_clients_choose(
     from confluent_kafka import Producer
 
     keys = [b"key-%d" % number for number in range(20)]
-    tidelog.produce(topic, b"".join(key + b":cli\n" for key in keys), "-k", ":")
+    tidelog.produce(topic, b"".join(key + b":cli\n" for key in keys), "--key-separator", ":")
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     for key in keys:
         producer.produce(topic, b"foreign", key=key)

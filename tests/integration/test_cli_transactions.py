@@ -110,7 +110,7 @@ def test_a_transaction_is_aborted_by_its_id_and_its_producer_fenced(
 
 
 def test_what_does_not_exist_is_one_sentence(tidelog: CommandLine, topic: str) -> None:
-    for command in (("describe", topic), ("abort", "-i", topic)):
+    for command in (("describe", topic), ("abort", "--transactional-id", topic)):
         refused = tidelog.refusal("transactions", *command)
         assert f"transactional id {topic!r} does not exist" in refused
         assert "`tidelog transactions list`" in refused

@@ -19,8 +19,8 @@ PYSPARK_PYTHON = "PYSPARK_PYTHON"
 def use_this_python() -> None:
     """Have Spark start the interpreter that runs this program, unless the environment names another one.
 
-    Call it before the first session is created. It sets ``PYSPARK_PYTHON`` for this process and leaves a value
-    that is already set.
+    Call it before the first session is created. It sets ``PYSPARK_PYTHON`` for this process, and keeps a
+    value that is already set.
 
     :raises ConfigError: Spark's JVM is already running, so its interpreter can no longer be chosen.
 

@@ -58,7 +58,7 @@ def test_status_shows_all_tables_or_some(directory: Path, capsys: pytest.Capture
     (one,) = told(capsys, "status", TABLE, "-d", str(directory))
     assert (one["first_day"], one["last_day"], one["batches"]) == ("2026-11-01", "2026-11-02", {"query": 2})
     assert commands.run(["lake", "status", "-d", str(directory)]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("credit\t3\t3\t3\t")
+    assert capsys.readouterr().out.splitlines()[0].startswith("credit\t3\t3\t3\t")
 
 
 def test_files_are_those_of_the_table_now(directory: Path, capsys: pytest.CaptureFixture[str]) -> None:

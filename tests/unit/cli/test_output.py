@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextvars import copy_context
 
 import msgspec
 import pytest
@@ -38,6 +39,13 @@ def test_optional_columns_give_way_on_narrow_terminals(
 
 def test_a_pipe_gets_every_column(capsys: pytest.CaptureFixture[str]) -> None:
     output.print_table(COLUMNS, ROWS, optional=("member", "host"))
+    assert capsys.readouterr().out == f"orders\t12\t127.0.0.1\t{'m' * 20}\n"
+
+
+def test_a_pipe_gets_headings_that_were_requested(capsys: pytest.CaptureFixture[str]) -> None:
+    in_this_test = copy_context()
+    in_this_test.run(output.set_headings_in_pipes, True)
+    in_this_test.run(output.print_table, COLUMNS, ROWS, optional=("member", "host"))
     assert capsys.readouterr().out == f"topic\tlag\thost\tmember\norders\t12\t127.0.0.1\t{'m' * 20}\n"
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tidelog.cli.connect import client_options, parse_assignments
-from tidelog.cli.output import examples, print_json, remark
+from tidelog.cli.output import examples, headings_in_pipes, is_terminal, print_json, remark
 from tidelog.cli.perf.figures import READ_COLUMNS, ReadFigures, moment_text
 from tidelog.cli.shared_options import (
     DEFAULT_CONNECTION,
@@ -161,7 +161,7 @@ class ConsumeRun:
             asyncio.get_running_loop().add_signal_handler(signal.SIGINT, self._stop)
             # A topic that does not exist is said at once.
             await consumer.partitions_for(plan.topic, _METADATA_S)
-            if plan.header and not plan.json:
+            if plan.header and not plan.json and (is_terminal() or headings_in_pipes()):
                 first = "time, threadId" if plan.detailed else "start.time, end.time"
                 print(f"{first}, {READ_COLUMNS}", flush=True)
             began_s = time.time()

@@ -42,7 +42,7 @@ def restart(partition_dir: Path, recovery_point: int = 0) -> Log:
 
 
 def test_a_sound_directory_is_a_table_and_exit_code_0(partition_dir: Path, tidelog: Tidelog) -> None:
-    code, out, err = tidelog("log", "verify", partition_dir.parent)
+    code, out, err = tidelog("log", "verify", "--headings", partition_dir.parent)
     assert (code, err) == (0, "")
     header, row = (line.split("\t") for line in out.splitlines())
     found = dict(zip(header, row, strict=True))
