@@ -55,9 +55,10 @@ test: $(STAMP) ## run all tests (unit, contract, simulation, integration with re
 chaos: $(STAMP) ## the crash tests in full, of which `make test` runs a sample
 	TIDELOG_CHAOS=whole TIDELOG_LOOP_LIMIT_MS=20 $(BIN)/python -m pytest tests/chaos
 
-lint: $(STAMP) ## format, lint, generated clients, types, import contracts
+lint: $(STAMP) ## format, lint, generated code, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/generate_option_types.py --check
 	$(BIN)/python scripts/generate_sync_clients.py --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
@@ -65,8 +66,9 @@ lint: $(STAMP) ## format, lint, generated clients, types, import contracts
 check: lint ## the two-minute loop: what `make lint` does, and unit tests
 	$(BIN)/python -m pytest -q -n 2 --max-worker-restart 0 -m 'not slow and not spark' tests/unit tests/contract
 
-format: $(STAMP) ## format the code, generate the synchronous clients, mend what the linter can mend
+format: $(STAMP) ## format the code, generate option types and synchronous clients, fix what the linter can fix
 	$(BIN)/ruff format .
+	$(BIN)/python scripts/generate_option_types.py
 	$(BIN)/python scripts/generate_sync_clients.py
 	$(BIN)/ruff check --fix .
 

@@ -23,7 +23,7 @@ from benchmarks import failover_probe
 from benchmarks.contestants import BROKERS, cluster
 from benchmarks.failover_probe import BOUND_S, Probe
 from benchmarks.figures import Figures
-from tidelog.client import Admin, KafkaError, NewTopic, TopicPartition
+from tidelog.client import Admin, NewTopic, TopicPartition
 from tidelog.client.metadata import PartitionMetadata
 
 NAME = "failover"
@@ -150,8 +150,7 @@ def _in_sync(admin: Admin) -> bool:
 
 def _partitions(admin: Admin) -> tuple[PartitionMetadata, ...]:
     """None while the broker that was asked has not heard of the topic."""
-    described = admin.describe_topics([TOPIC])[TOPIC]
-    return () if isinstance(described, KafkaError) else described.partitions
+    return admin.describe_topics([TOPIC])[TOPIC].partitions
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from itertools import pairwise
+from typing import Any
 
 import confluent_kafka
 
@@ -74,7 +75,7 @@ def librdkafka(addresses: str, topic: str) -> Iterator[Probe]:
 
 
 @contextmanager
-def ours(addresses: str, topic: str, label: str = "our client", **options: object) -> Iterator[Probe]:
+def ours(addresses: str, topic: str, label: str = "our client", **options: Any) -> Iterator[Probe]:
     """Our own producer; its defaults are the Java client's."""
     probe = Probe(label)
     with Producer(bootstrap_servers=addresses, **options) as producer:

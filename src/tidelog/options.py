@@ -84,9 +84,16 @@ class Check:
     """A rule that a typed value must keep; ``describe`` is what the reference page prints."""
 
     def __init__(
-        self, describe: str, refuse: Callable[[str, object], None], *, drops_repetitions: bool = False
+        self,
+        describe: str,
+        refuse: Callable[[str, object], None],
+        *,
+        drops_repetitions: bool = False,
+        choices: tuple[str, ...] = (),
     ) -> None:
         self.describe = describe
+        self.choices = choices
+        """The only words that are allowed, in every accepted spelling; empty where others are, too."""
         self.drops_repetitions = drops_repetitions
         """Whether a list's repeated items are left out before it is looked at."""
         self._refuse = refuse
@@ -139,7 +146,7 @@ def one_of(*allowed: str) -> Check:
         if value not in allowed:
             raise invalid(name, value, f"String must be one of: {', '.join(allowed)}")
 
-    return Check(f"one of {', '.join(allowed)}", refuse)
+    return Check(f"one of {', '.join(allowed)}", refuse, choices=allowed)
 
 
 def distinct_items(*, of: tuple[str, ...] = (), empty_ok: bool = True, null_ok: bool = False) -> Check:

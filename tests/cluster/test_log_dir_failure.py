@@ -63,7 +63,7 @@ def offline(cluster: ClusterThread) -> dict[int, tuple[int, ...]]:
     """By partition: the replicas that metadata call offline."""
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         topic = admin.describe_topics([TOPIC])[TOPIC]
-        return {each.partition: tuple(each.offline_replicas) for each in topic.partitions}  # type: ignore[union-attr]
+        return {each.partition: tuple(each.offline_replicas) for each in topic.partitions}
 
 
 def in_sync(cluster: ClusterThread) -> list[int]:

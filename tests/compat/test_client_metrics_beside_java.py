@@ -59,7 +59,7 @@ class Name(NamedTuple):
     tags: tuple[str, ...]
 
 
-def figures_of_java(address: str, topic: str, protocol: str) -> dict[str, dict[Name, str]]:
+def figures_of_java(address: str, topic: str, protocol: Any) -> dict[str, dict[Name, str]]:
     command = toolchain.java_driver("client-4")
     command[-1] = "ClientMetrics"
     done = subprocess.run(
@@ -79,7 +79,7 @@ def figures_of_java(address: str, topic: str, protocol: str) -> dict[str, dict[N
     return found
 
 
-def figures_of_ours(address: str, topic: str, protocol: str) -> dict[str, dict[Name, float]]:
+def figures_of_ours(address: str, topic: str, protocol: Any) -> dict[str, dict[Name, float]]:
     """The same work as that of foreign/drivers/java/ClientMetrics.java."""
     partition = TopicPartition(topic, 0)
     with Producer(
@@ -124,7 +124,7 @@ def _tags(tags: Any) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_names_groups_tags_and_values_are_those_of_java(broker: BrokerProcess, protocol: str) -> None:
+def test_names_groups_tags_and_values_are_those_of_java(broker: BrokerProcess, protocol: Any) -> None:
     with available():
         java = figures_of_java(broker.address, f"java-metrics-{protocol}", protocol)
     ours = figures_of_ours(broker.address, f"our-metrics-{protocol}", protocol)
@@ -180,7 +180,7 @@ def _is_own(name: Name, prefix: str) -> bool:
     return is_p99 or name.name == "metadata-age" or any((group, name.name) in OWN for group in groups)
 
 
-def _is_of_the_other_protocol(name: Name, protocol: str) -> bool:
+def _is_of_the_other_protocol(name: Name, protocol: Any) -> bool:
     """Java's newer consumer has no figures of joining; per topic it has those of answers that are drained."""
     return protocol == "consumer" and (
         name.name.startswith(("join-", "sync-"))

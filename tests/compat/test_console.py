@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from foreign.apache_kafka import ApacheKafka
@@ -118,7 +119,7 @@ def test_partitions_configs_and_groups_of_apache_kafka_are_administered(api: Api
 
 def test_why_groups_of_apache_kafka_rebalance(api: ApiClient, kafka: str) -> None:
     api.change("POST", f"{CLUSTER}/topics", name="read", partitions=2)
-    options = {"bootstrap_servers": kafka, "group_id": "why"}
+    options: dict[str, Any] = {"bootstrap_servers": kafka, "group_id": "why"}
     with Consumer(**options, client_id="first") as first, Consumer(**options, client_id="second") as second:
         first.subscribe(["read"])
         wait_until(lambda: (first.poll(0.05), first.assignment())[1], "partitions")

@@ -6,16 +6,21 @@ python -m tests.exactly_once.tidelog_worker BOOTSTRAP TRANSACTIONAL_ID PROTOCOL
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from tidelog import Consumer, ConsumerRecord, Producer, TopicPartition
 from tidelog.errors import TidelogError
 
 PER_TRANSACTION = 25
 LOST = 3
-IMPATIENT = {"retry_backoff_ms": 20, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 200}
+IMPATIENT: dict[str, Any] = {
+    "retry_backoff_ms": 20,
+    "reconnect_backoff_ms": 20,
+    "reconnect_backoff_max_ms": 200,
+}
 
 
-def main(bootstrap: str, transactional_id: str, protocol: str) -> None:
+def main(bootstrap: str, transactional_id: str, protocol: Any) -> None:
     with Producer(
         bootstrap_servers=bootstrap,
         transactional_id=transactional_id,
@@ -29,9 +34,11 @@ def main(bootstrap: str, transactional_id: str, protocol: str) -> None:
     sys.exit(LOST)
 
 
-def consume(producer: Producer, bootstrap: str, protocol: str) -> None:
+def consume(producer: Producer, bootstrap: str, protocol: Any) -> None:
     """Work until a transaction fails; whoever comes after begins at the committed offsets."""
-    timing = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 300} if protocol == "classic" else {}
+    timing: dict[str, Any] = (
+        {"session_timeout_ms": 2000, "heartbeat_interval_ms": 300} if protocol == "classic" else {}
+    )
     with Consumer(
         bootstrap_servers=bootstrap,
         group_id="loop",

@@ -22,7 +22,7 @@ DEADLINE_S = 30.0
 class AsyncFace:
     """An ``AsyncConsumer`` on a loop of its own, called like a ``Consumer``."""
 
-    def __init__(self, **options: object) -> None:
+    def __init__(self, **options: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()

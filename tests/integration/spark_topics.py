@@ -32,7 +32,7 @@ def fill(
     key: bytes | None = None,
     headers: Sequence[RecordHeader] = (),
     timestamp_ms: int | None = None,
-    **producer_options: object,
+    **producer_options: Any,
 ) -> None:
     """Write records to one partition and wait until they are there."""
     with Producer(bootstrap_servers=bootstrap, **producer_options) as producer:

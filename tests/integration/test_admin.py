@@ -88,10 +88,8 @@ def create(admin: Any, *topics: NewTopic) -> None:
     )
 
 
-def _led(described: TopicDescription | KafkaError) -> bool:
-    return isinstance(described, TopicDescription) and all(
-        partition.leader is not None for partition in described.partitions
-    )
+def _led(described: TopicDescription) -> bool:
+    return described.error is None and all(partition.leader is not None for partition in described.partitions)
 
 
 def code_of(result: Any) -> ErrorCode | None:
@@ -125,8 +123,11 @@ def test_a_topic_is_created_described_grown_and_deleted(admin: Any, topic_name: 
     assert gone.error is None
     wait_until(lambda: name not in {each.name for each in admin.list_topics()}, "the topic's end")
     missing = admin.describe_topics([name])[name]
-    assert isinstance(missing, KafkaError)
-    assert missing.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert missing.error is not None
+    assert missing.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert missing.partitions == ()
+    with pytest.raises(KafkaError, match="does not exist"):
+        missing.raise_for_error()
 
 
 def test_a_topic_can_be_deleted_by_its_id(admin: Any, topic: str) -> None:

@@ -431,7 +431,7 @@ def one_api(one: LocalBroker, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_group_tells_why_it_has_rebalanced(one: LocalBroker, one_api: ApiClient, protocol: str) -> None:
+def test_a_group_tells_why_it_has_rebalanced(one: LocalBroker, one_api: ApiClient, protocol: Any) -> None:
     api, group = one_api, name(f"why-{protocol}")
     topic = one.create_topic(name("read"), partitions=2)
 

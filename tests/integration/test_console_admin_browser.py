@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -216,7 +217,7 @@ def test_the_feed_and_the_group_tell_why_a_group_has_rebalanced(
     topic, group = name("read"), name("why")
     with Admin(bootstrap_servers=three.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 2, 1)])[0].raise_for_error()
-    options = {"bootstrap_servers": three.bootstrap, "group_id": group}
+    options: dict[str, Any] = {"bootstrap_servers": three.bootstrap, "group_id": group}
     with Consumer(**options, client_id="first") as first, Consumer(**options, client_id="second") as second:
         first.subscribe([topic])
         wait_until(lambda: (first.poll(0.05), first.assignment())[1], "partitions")

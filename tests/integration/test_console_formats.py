@@ -329,7 +329,7 @@ def test_a_tail_shows_decoded_records(api: ApiClient, cluster: LocalBroker, regi
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_groups_and_offsets_are_shown_as_trees(api: ApiClient, cluster: LocalBroker, protocol: str) -> None:
+def test_groups_and_offsets_are_shown_as_trees(api: ApiClient, cluster: LocalBroker, protocol: Any) -> None:
     topic, group = new_topic(cluster, "read"), f"group-{uuid.uuid4().hex[:8]}"
     write(cluster, topic, (None, b"x"))
     with Consumer(

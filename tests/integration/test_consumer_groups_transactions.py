@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 from tests.group_members.topics import create, fill
@@ -29,7 +30,7 @@ WAIT_S = 30.0
 
 
 @contextmanager
-def member(bootstrap: str, topic: str, protocol: str, **options: object) -> Iterator[Consumer]:
+def member(bootstrap: str, topic: str, protocol: Any, **options: Any) -> Iterator[Consumer]:
     consumer = Consumer(
         bootstrap_servers=bootstrap,
         group_id=topic,

@@ -9,6 +9,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message
@@ -110,7 +111,7 @@ def test_a_future_tells_where_its_record_went(
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_codec_and_acks_writes_what_was_sent(
-    bootstrap: str, new_topic: Callable[..., str], codec: str, acks: str
+    bootstrap: str, new_topic: Callable[..., str], codec: Any, acks: Any
 ) -> None:
     topic = new_topic()
     sent = [b"value %d " % index * 5 for index in range(500)]
@@ -232,9 +233,9 @@ def test_what_cannot_be_sent_is_refused_by_send_itself(
     topic = new_topic()
     producer.send(topic, b"known").result(WAIT_S)
     with pytest.raises(SerializationError, match="str cannot be sent"):
-        producer.send(topic, "text")
+        producer.send(topic, "text")  # type: ignore[arg-type]
     with pytest.raises(SerializationError, match="int cannot be sent"):
-        producer.send(topic, b"", key=7)
+        producer.send(topic, b"", key=7)  # type: ignore[arg-type]
     with pytest.raises(KafkaError, match="is larger than"):
         producer.send(topic, b"x" * (2 << 20))
     with pytest.raises(KafkaError, match="no valid topic name"):

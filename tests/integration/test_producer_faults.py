@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.cutting_proxy import CuttingProxy
@@ -93,7 +94,7 @@ def _listeners(port: int, proxy: str, direct: int) -> dict[str, str]:
     }
 
 
-IMPATIENT = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
+IMPATIENT: dict[str, Any] = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 20}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -198,7 +199,11 @@ def test_a_broker_that_trickles_is_written_to(tmp_path: Path, transactional_id: 
     try:
         with BrokerProcess(tmp_path / "data", options=_listeners(port, proxy.address, direct), port=port):
             proxy.start(port)
-            options = {"batch_size": 200, "linger_ms": 0, "transactional_id": transactional_id}
+            options: dict[str, Any] = {
+                "batch_size": 200,
+                "linger_ms": 0,
+                "transactional_id": transactional_id,
+            }
             with Producer(bootstrap_servers=proxy.address, **options) as producer:
                 if transactional_id is not None:
                     producer.init_transactions()

@@ -77,7 +77,7 @@ def test_an_option_that_the_broker_refuses_is_told_in_its_words() -> None:
 def test_options_reach_the_broker() -> None:
     with broker(options={"num.partitions": 5, "auto.create.topics.enable": False}) as running:
         topic = running.create_topic("five", partitions=-1)
-        assert len(running.admin.describe_topics([topic])[topic].partitions) == 5  # type: ignore[union-attr]
+        assert len(running.admin.describe_topics([topic])[topic].partitions) == 5
 
 
 def test_data_in_a_directory_of_ones_own_survives(tmp_path: Path) -> None:

@@ -230,12 +230,13 @@ def test_a_hundred_megabytes_hold_up_the_loop_nowhere(files: TlsFiles, tmp_path:
 def test_who_cannot_prove_himself_is_refused(files: TlsFiles, tmp_path: Path) -> None:
     options = tls_options(files, ssl_client_auth="required")
     with BrokerProcess(tmp_path / "data", options=options) as broker:
-        trust = {"security_protocol": "SSL", "ssl_truststore_location": files.trust}
+        trust: dict[str, Any] = {"security_protocol": "SSL", "ssl_truststore_location": files.trust}
         # At once, whatever the time limits are.
-        for store, words in (
+        stores: list[tuple[dict[str, Any], str]] = [
             ({}, r"asks? for a client certificate.*ssl\.keystore\.location"),
             ({"ssl_keystore_location": files.stranger}, "unknown ca; is the client certificate"),
-        ):
+        ]
+        for store, words in stores:
             for versions in ("TLSv1.2", "TLSv1.3"):
                 with (
                     pytest.raises(AuthenticationError, match=words),
@@ -244,7 +245,7 @@ def test_who_cannot_prove_himself_is_refused(files: TlsFiles, tmp_path: Path) ->
                     ) as admin,
                 ):
                     admin.describe_cluster()
-        patience = {"default_api_timeout_ms": 2000, "request_timeout_ms": 1500}
+        patience: dict[str, Any] = {"default_api_timeout_ms": 2000, "request_timeout_ms": 1500}
         with (
             pytest.raises(BrokerUnreachableError, match="without TLS"),
             Admin(bootstrap_servers=broker.bootstrap, **patience) as admin,

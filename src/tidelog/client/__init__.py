@@ -43,6 +43,9 @@ if TYPE_CHECKING:
     from tidelog.client.group.assignor import Assignment as Assignment
     from tidelog.client.group.assignor import Assignor as Assignor
     from tidelog.client.group.errors import CommitFailedError as CommitFailedError
+    from tidelog.client.options.option_types import AdminOptions as AdminOptions
+    from tidelog.client.options.option_types import ConsumerOptions as ConsumerOptions
+    from tidelog.client.options.option_types import ProducerOptions as ProducerOptions
     from tidelog.client.partitioner import partition_for_key as partition_for_key
     from tidelog.client.producer.async_producer import AsyncProducer as AsyncProducer
     from tidelog.client.producer.buffer_pool import BufferExhaustedError as BufferExhaustedError
@@ -75,6 +78,7 @@ if TYPE_CHECKING:
 
 EXPORTS = {
     "Admin": "tidelog.client.admin.admin",
+    "AdminOptions": "tidelog.client.options.option_types",
     "AlterConfigOp": "tidelog.client.resources",
     "AlterConfigOpType": "tidelog.client.resources",
     "Assignment": "tidelog.client.group.assignor",
@@ -95,6 +99,7 @@ EXPORTS = {
     "ConnectionLostError": "tidelog.client.errors",
     "Consumer": "tidelog.client.consumer.consumer",
     "ConsumerInterceptor": "tidelog.client.consumer.interceptors",
+    "ConsumerOptions": "tidelog.client.options.option_types",
     "ConsumerRecord": "tidelog.records.record_codec",
     "DeadLetter": "tidelog.client.consumer.failure_policy",
     "Delivery": "tidelog.client.producer.record_future",
@@ -111,6 +116,7 @@ EXPORTS = {
     "Producer": "tidelog.client.producer.producer",
     "ProducerFencedError": "tidelog.client.producer.errors",
     "ProducerInterceptor": "tidelog.client.producer.interceptors",
+    "ProducerOptions": "tidelog.client.options.option_types",
     "ProducerRecord": "tidelog.client.producer.record",
     "RebalanceListener": "tidelog.client.consumer.listener",
     "RecordDeserializationError": "tidelog.client.consumer.errors",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from tidelog.client.metadata import Node, PartitionMetadata
 from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError
-from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition, Uuid
+from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, TopicPartition, Uuid
 
 _CHANGES_APART = "give changes to `alter_configs({resource: [AlterConfigOp(name, value)]})`"
 
@@ -76,13 +76,14 @@ class TopicResult(Outcome):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription:
-    """One topic and its partitions, in order."""
+class TopicDescription(Outcome):
+    """One topic and its partitions, in order; with an ``error`` it has only its name."""
 
     name: str
-    topic_id: Uuid
-    is_internal: bool
-    partitions: tuple[PartitionMetadata, ...]
+    topic_id: Uuid = ZERO_UUID
+    is_internal: bool = False
+    partitions: tuple[PartitionMetadata, ...] = ()
+    error: KafkaError | None = None
 
     @property
     def replication_factor(self) -> int:

@@ -1,7 +1,8 @@
 """Serializers and deserializers: from a program's values to bytes and back.
 
-An option such as ``value.serializer`` takes an instance, a function of one value, the name of one that is
-here (``bytes``, ``str``, ``json``, ``msgpack``) or the name that Java's clients use for it.
+An option such as ``value.serializer`` takes an instance, a function of one value, the type ``str`` or
+``bytes``, the name of one that is here (``bytes``, ``str``, ``json``, ``msgpack``) or the name that Java's
+clients use for it.
 ``serializer_for`` and ``deserializer_for`` read it; both give None for plain bytes, so that the common case
 costs no call. Null stays null in both directions: it is a tombstone, never the text of one.
 """
@@ -9,8 +10,19 @@ costs no call. Null stays null in both directions: it is a tombstone, never the 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Callable, Mapping
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Literal,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    cast,
+    overload,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -23,27 +35,57 @@ DeserializeFn = Callable[[str, bytes | None], Any]
 """Topic and bytes to value."""
 
 
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
 class SerializationError(TidelogError):
     """A value that a serializer refuses, or bytes that a deserializer cannot read."""
 
 
 @runtime_checkable
-class Serializer(Protocol):
+class Serializer(Protocol[T_contra]):
     """Turns values into bytes."""
 
-    def serialize(self, topic: str, value: Any) -> bytes | None:
+    def serialize(self, topic: str, value: T_contra | None) -> bytes | None:
         """The bytes of ``value``; None is a null."""
 
 
 @runtime_checkable
-class Deserializer(Protocol):
+class Deserializer(Protocol[T_co]):
     """Turns bytes into values."""
 
-    def deserialize(self, topic: str, data: bytes | None) -> Any:
+    def deserialize(self, topic: str, data: bytes | None) -> T_co | None:
         """The value in ``data``; None is a null."""
 
 
-class BytesSerializer:
+if TYPE_CHECKING:
+
+    class SerializerName(Protocol[T_co]):
+        """A name such as ``"json"``, which any ``str`` is: type checkers read the values as ``Any``.
+
+        A name says nothing about the type of values. Both of the members below are ``Any`` for every ``str``;
+        the first one binds ``T`` in mypy, the second one in pyright.
+        """
+
+        def __getattribute__(self, name: str, /) -> T_co: ...
+
+        @property
+        def __dict__(self) -> Mapping[str, T_co]: ...  # type: ignore[override]
+
+        def isidentifier(self) -> bool: ...
+
+    # What the options take; see `serializer_for` and `deserializer_for`.
+    SerializerOption: TypeAlias = (
+        Serializer[T] | type[Serializer[T]] | Callable[[T], bytes | None] | SerializerName[T]
+    )
+    DeserializerOption: TypeAlias = (
+        Deserializer[T] | type[Deserializer[T]] | Callable[[bytes], T] | SerializerName[T]
+    )
+
+
+class BytesSerializer(Serializer[bytes]):
     """Bytes as they are; anything else is refused, for guessing an encoding would hide mistakes."""
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
@@ -58,7 +100,7 @@ class BytesSerializer:
         )
 
 
-class BytesDeserializer:
+class BytesDeserializer(Deserializer[bytes]):
     """Bytes as they are."""
 
     def deserialize(self, topic: str, data: bytes | None) -> bytes | None:
@@ -66,7 +108,7 @@ class BytesDeserializer:
         return data
 
 
-class StringSerializer:
+class StringSerializer(Serializer[str]):
     """Text in one encoding, UTF-8 if no other is named."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -83,7 +125,7 @@ class StringSerializer:
         return value.encode(self._encoding)
 
 
-class StringDeserializer:
+class StringDeserializer(Deserializer[str]):
     """Text in one encoding, UTF-8 if no other is named."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
@@ -101,7 +143,7 @@ class StringDeserializer:
             ) from error
 
 
-class JsonSerializer:
+class JsonSerializer(Serializer[Any]):
     """JSON by the standard library, without blanks; :class:`MsgspecSerializer` is typed and faster."""
 
     def serialize(self, topic: str, value: Any) -> bytes | None:
@@ -133,7 +175,7 @@ def _msgspec_format(name: str) -> Any:
     return msgspec.json if name == "json" else msgspec.msgpack
 
 
-class MsgspecSerializer:
+class MsgspecSerializer(Serializer[Any]):
     """JSON or MessagePack by msgspec: structs, dataclasses, dates and the rest that it knows."""
 
     def __init__(self, format: str = "json") -> None:
@@ -149,13 +191,21 @@ class MsgspecSerializer:
             raise SerializationError(f"a value for topic {topic!r} cannot be encoded: {error}") from error
 
 
-class MsgspecDeserializer:
+class MsgspecDeserializer(Generic[T]):
     """JSON or MessagePack by msgspec into values of ``type``, checked as they are read."""
 
-    def __init__(self, type: Any = Any, format: str = "json") -> None:
-        self._decode: Callable[[bytes], Any] = _msgspec_format(format).Decoder(type).decode
+    @overload
+    def __init__(self, type: type[T], format: Literal["json", "msgpack"] = "json") -> None: ...
 
-    def deserialize(self, topic: str, data: bytes | None) -> Any:
+    @overload
+    def __init__(
+        self: MsgspecDeserializer[Any], type: Any = Any, format: Literal["json", "msgpack"] = "json"
+    ) -> None: ...
+
+    def __init__(self, type: Any = Any, format: str = "json") -> None:
+        self._decode: Callable[[bytes], T] = _msgspec_format(format).Decoder(type).decode
+
+    def deserialize(self, topic: str, data: bytes | None) -> T | None:
         """The value that ``data`` holds; None stays None."""
         if data is None:
             return None
@@ -167,18 +217,20 @@ class MsgspecDeserializer:
             ) from error
 
 
-_SERIALIZERS: dict[str, Callable[[], Serializer]] = {
+_SERIALIZERS: dict[str, Callable[[], Serializer[Any]]] = {
     "bytes": BytesSerializer,
     "str": StringSerializer,
     "json": JsonSerializer,
     "msgpack": lambda: MsgspecSerializer("msgpack"),
 }
-_DESERIALIZERS: dict[str, Callable[[], Deserializer]] = {
+_DESERIALIZERS: dict[str, Callable[[], Deserializer[Any]]] = {
     "bytes": BytesDeserializer,
     "str": StringDeserializer,
     "json": JsonDeserializer,
     "msgpack": lambda: MsgspecDeserializer(format="msgpack"),
 }
+# Called as functions, these would make the text "b'...'" of bytes.
+_TYPE_NAMES: dict[object, str] = {bytes: "bytes", str: "str"}
 _JAVA_PACKAGE = "org.apache.kafka.common.serialization."
 _JAVA_NAMES = {"ByteArray": "bytes", "ByteBuffer": "bytes", "Bytes": "bytes", "String": "str"}
 
@@ -190,6 +242,7 @@ def _known_name(spec: str, suffix: str) -> str:
 
 def serializer_for(spec: object, option: str = "value.serializer") -> SerializeFn | None:
     """The function that ``spec`` asks for; None for plain bytes."""
+    spec = _TYPE_NAMES.get(spec, spec) if isinstance(spec, type) else spec
     if isinstance(spec, str):
         name = _known_name(spec, "Serializer")
         if name not in _SERIALIZERS:
@@ -208,6 +261,7 @@ def serializer_for(spec: object, option: str = "value.serializer") -> SerializeF
 
 def deserializer_for(spec: object, option: str = "value.deserializer") -> DeserializeFn | None:
     """The function that ``spec`` asks for; None for plain bytes."""
+    spec = _TYPE_NAMES.get(spec, spec) if isinstance(spec, type) else spec
     if isinstance(spec, str):
         name = _known_name(spec, "Deserializer")
         if name not in _DESERIALIZERS:

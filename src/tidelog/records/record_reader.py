@@ -16,6 +16,7 @@ Invariant: no read leaves the bytes of its record, whatever the input says. Call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any
 
 from tidelog.checksum import crc32c
@@ -452,6 +453,11 @@ class ConsumerRecord:
         self.value = value
         self.headers = headers
         self.leader_epoch = leader_epoch
+
+    @classmethod
+    def __class_getitem__(cls, parameters: Any) -> GenericAlias:
+        """``ConsumerRecord[K, V]`` in annotations; ``record_codec`` has the type that checkers see."""
+        return GenericAlias(cls, parameters)
 
     @property
     def topic_partition(self) -> TopicPartition:

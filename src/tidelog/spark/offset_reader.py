@@ -134,10 +134,10 @@ class OffsetReader:
         names = options.topics or tuple(dict.fromkeys(each.topic for each in options.assigned))
         found = []
         for topic in self.admin.describe_topics(names).values():
-            if not isinstance(topic, KafkaError):
+            if topic.error is None:
                 found.append(topic)
-            elif not missing_ok or topic.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise topic
+            elif not missing_ok or topic.error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise topic.error
         return found
 
     def earliest(self, partitions: Collection[TopicPartition]) -> PartitionOffsets:

@@ -109,6 +109,8 @@ def test_a_reporter_is_told_of_all_figures_and_of_its_cluster(scripted_broker: A
 def test_serializers_and_interceptors_may_listen_for_the_cluster(
     scripted_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
+    sending: list[Any]
+    reading: list[Any]
     sending, reading = (
         [Listening(), ListeningProducerInterceptor()],
         [Listening(), ListeningConsumerInterceptor()],
@@ -151,7 +153,7 @@ def test_reporters_are_objects_classes_or_names_of_classes() -> None:
         (42, "objects or classes of MetricsReporter"),
     ],
 )
-def test_what_is_no_reporter_is_refused(given: object, words: str) -> None:
+def test_what_is_no_reporter_is_refused(given: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         AsyncProducer(bootstrap_servers="127.0.0.1:1", metric_reporters=[given])
 

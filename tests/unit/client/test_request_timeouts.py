@@ -35,7 +35,7 @@ from tidelog.wire.schema import Payload
 
 PLACE = TopicPartition("orders", 0)
 REQUEST_TIMEOUT_MS = 100
-TIMES = {
+TIMES: dict[str, Any] = {
     "request_timeout_ms": REQUEST_TIMEOUT_MS,
     "retry_backoff_ms": 10,
     "reconnect_backoff_ms": 10,
@@ -47,8 +47,8 @@ Action = Callable[[str], Awaitable[None]]
 
 
 @asynccontextmanager
-async def producer_of(address: str, **options: object) -> AsyncIterator[AsyncProducer]:
-    patience = {"delivery_timeout_ms": 60_000, "max_block_ms": 60_000}
+async def producer_of(address: str, **options: Any) -> AsyncIterator[AsyncProducer]:
+    patience: dict[str, Any] = {"delivery_timeout_ms": 60_000, "max_block_ms": 60_000}
     producer = AsyncProducer(bootstrap_servers=address, **TIMES, **patience, **options)
     try:
         yield producer
@@ -57,7 +57,7 @@ async def producer_of(address: str, **options: object) -> AsyncIterator[AsyncPro
 
 
 @asynccontextmanager
-async def consumer_of(address: str, **options: object) -> AsyncIterator[AsyncConsumer]:
+async def consumer_of(address: str, **options: Any) -> AsyncIterator[AsyncConsumer]:
     consumer = AsyncConsumer(bootstrap_servers=address, enable_auto_commit=False, **TIMES, **options)
     try:
         yield consumer

@@ -112,3 +112,13 @@ def test_names_that_do_not_exist_are_refused_with_those_that_do() -> None:
         deserializer_for("avro", "key.deserializer")
     with pytest.raises(ConfigError):
         serializer_for(5)
+
+
+def test_the_types_str_and_bytes_stand_for_their_names() -> None:
+    to_text, from_text = deserializer_for(str), serializer_for(str)
+    assert to_text is not None
+    assert from_text is not None
+    assert to_text("t", "caf\u00e9".encode()) == "caf\u00e9"
+    assert from_text("t", "caf\u00e9") == "caf\u00e9".encode()
+    assert deserializer_for(bytes) is None
+    assert serializer_for(bytes) is None

@@ -343,3 +343,10 @@ def test_what_stands_behind_max_records_is_not_looked_at(codec: CodecModules) ->
     assert len(codec.records.decode_records(batch, check_crc=False, max_records=1)) == 1
     with pytest.raises(CorruptRecordError):
         codec.records.decode_records(batch, check_crc=False)
+
+
+def test_consumer_records_take_type_parameters(codec: CodecModules) -> None:
+    record = codec.records.ConsumerRecord
+    assert record[bytes, str] == record[bytes, str]
+    assert record[bytes, str].__origin__ is record
+    assert record[bytes, str]("orders", 0, 1).offset == 1

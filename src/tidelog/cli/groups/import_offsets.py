@@ -18,7 +18,6 @@ from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import PartitionResult
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import OffsetSpec
-from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -142,10 +141,7 @@ async def _ends(admin: AsyncAdmin, offsets: Mapping[TopicPartition, int]) -> dic
     """The partitions that exist, with the ends of their logs where a leader tells them."""
     topics = await admin.describe_topics({partition.topic for partition in offsets})
     existing = {
-        TopicPartition(topic.name, each.partition)
-        for topic in topics.values()
-        if not isinstance(topic, KafkaError)
-        for each in topic.partitions
+        TopicPartition(topic.name, each.partition) for topic in topics.values() for each in topic.partitions
     }
     wanted = [partition for partition in offsets if partition in existing]
     found = await admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST)) if wanted else {}

@@ -21,8 +21,7 @@ async def resolve_partitions(admin: AsyncAdmin, texts: list[str], option: str) -
         else:
             named += (TopicPartition(topic, index) for index in indexes)
     for topic, described in (await admin.describe_topics(whole)).items() if whole else ():
-        if isinstance(described, KafkaError):
-            raise described
+        described.raise_for_error()
         named += (TopicPartition(topic, each.partition) for each in described.partitions)
     return sorted(set(named))
 
@@ -32,8 +31,7 @@ async def check_exist(admin: AsyncAdmin, partitions: Collection[TopicPartition])
     described = await admin.describe_topics(sorted({each.topic for each in partitions}))
     for topic, index in partitions:
         found = described[topic]
-        if isinstance(found, KafkaError):
-            raise found
+        found.raise_for_error()
         if index not in {each.partition for each in found.partitions}:
             raise KafkaError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,

@@ -17,7 +17,7 @@ from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import ElectionType
 from tidelog.client.admin.group_resources import PartitionResult
 from tidelog.client.cluster import Cluster
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 
 app = typer.Typer()
@@ -121,8 +121,6 @@ async def _leaders(
     leaders: dict[TopicPartition, int | None] = {}
     names = {result.partition.topic for result in results}
     for topic in (await admin.describe_topics(names, by_controller=True)).values() if names else ():
-        if isinstance(topic, KafkaError):
-            continue
         for each in topic.partitions:
             partition = TopicPartition(topic.name, each.partition)
             preferred = kind is ElectionType.PREFERRED and partition in elected

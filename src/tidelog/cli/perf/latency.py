@@ -18,7 +18,7 @@ from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import examples, print_json, remark
 from tidelog.cli.perf.figures import latency_json, latency_lines
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, NumRecords, grouped
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ async def _place_at_end(consumer: AsyncConsumer, topic: str) -> None:
 
     admin = AsyncAdmin.of(consumer.cluster)
     described = (await admin.describe_topics([topic]))[topic]
-    if isinstance(described, KafkaError):
-        if described.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise described
+    if described.error is not None:
+        if described.error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise described.error
         for result in await admin.create_topics([NewTopic(topic, 1)]):
             result.raise_for_error()
         remark(f"made topic {topic} with 1 partition")

@@ -47,8 +47,8 @@ async def describe_topics(
     """The topics that exist, and why the others cannot be described."""
     admin = AsyncAdmin.of(cluster)
     described = await admin.describe_topics(names)
-    errors = [topic for topic in described.values() if isinstance(topic, KafkaError)]
-    topics = [topic for topic in described.values() if not isinstance(topic, KafkaError)]
+    errors = [topic.error for topic in described.values() if topic.error is not None]
+    topics = [topic for topic in described.values() if topic.error is None]
     led = [
         TopicPartition(topic.name, each.partition)
         for topic in topics

@@ -64,13 +64,15 @@ from tidelog.client.resources import (
     TopicDescription,
     TopicResult,
 )
-from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import AclBinding
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.options.option_types import AdminOptions
 
 
 T = TypeVar("T")
@@ -79,7 +81,9 @@ T = TypeVar("T")
 class Admin:
     """Administers a cluster; options in Kafka's names, as a mapping or as keywords."""
 
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, options: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminOptions]
+    ) -> None:
         self._core = AsyncAdmin(options, **keywords)
         assert self._core.config is not None
         self._name = f"admin client {self._core.config.str('client.id')}"
@@ -168,8 +172,8 @@ class Admin:
 
     def describe_topics(
         self, names: Collection[str], *, by_controller: bool = False
-    ) -> dict[str, TopicDescription | KafkaError]:
-        """Each of ``names`` with its description, or why there is none; never creates a topic.
+    ) -> dict[str, TopicDescription]:
+        """Describe topics by name; each has its own ``error``. Never creates a topic.
 
         Any broker is asked. What was changed just now is known to the controller first: ``by_controller``.
         """

@@ -90,7 +90,7 @@ from tidelog.client.resources import (
     TopicDescription,
     TopicResult,
 )
-from tidelog.errors import ConfigError, KafkaError
+from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import AclBinding
@@ -98,15 +98,20 @@ from tidelog.security.acls.model import AclBinding
 Many = TypeVar("Many", bound=Collection[Any])
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from tidelog.client.consumer.partition_state import OffsetAndMetadata
     from tidelog.client.observers import Observers
     from tidelog.client.options import ClientConfig
+    from tidelog.client.options.option_types import AdminOptions
 
 
 class AsyncAdmin:
     """Administers a cluster from one event loop; options in Kafka's names, as a mapping or as keywords."""
 
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self, options: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminOptions]
+    ) -> None:
         # The command line, which comes by `of`, does not pay for the option tables.
         from tidelog.client.observers import Observers
         from tidelog.client.options import ADMIN, ClientConfig
@@ -227,8 +232,8 @@ class AsyncAdmin:
 
     async def describe_topics(
         self, names: Collection[str], *, by_controller: bool = False
-    ) -> dict[str, TopicDescription | KafkaError]:
-        """Each of ``names`` with its description, or why there is none; never creates a topic.
+    ) -> dict[str, TopicDescription]:
+        """Describe topics by name; each has its own ``error``. Never creates a topic.
 
         Any broker is asked. What was changed just now is known to the controller first: ``by_controller``.
         """

@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.errors import ClientError
-from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]
@@ -52,8 +51,7 @@ async def current_assignment(admin: AsyncAdmin, topics: Collection[str]) -> Assi
     described = await admin.describe_topics(list(topics))
     found: Assignment = {}
     for topic in described.values():
-        if isinstance(topic, KafkaError):
-            raise topic
+        topic.raise_for_error()
         found |= {TopicPartition(topic.name, each.partition): each.replicas for each in topic.partitions}
     for partition, move in (await admin.list_partition_reassignments(list(found))).items():
         found[partition] = tuple(each for each in move.replicas if each not in move.removing_replicas)

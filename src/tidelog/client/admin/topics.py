@@ -168,18 +168,18 @@ async def list_topics(cluster: Cluster, *, include_internal: bool) -> list[Topic
 
 async def describe_topics(
     cluster: Cluster, names: Collection[str], *, by_controller: bool = False
-) -> dict[str, TopicDescription | KafkaError]:
+) -> dict[str, TopicDescription]:
     """See :meth:`AsyncAdmin.describe_topics`."""
     metadata = await (cluster.controllers_metadata(names) if by_controller else cluster.refresh(list(names)))
-    described: dict[str, TopicDescription | KafkaError] = {}
+    described: dict[str, TopicDescription] = {}
     for name in names:
         topic = metadata.topics.get(name)
         if topic is None or topic.error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            described[name] = KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist"
-            )
+            missing = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
+            described[name] = TopicDescription(name, error=missing)
         elif topic.error:
-            described[name] = KafkaError(topic.error, f"topic {name!r} cannot be described")
+            refused = KafkaError(topic.error, f"topic {name!r} cannot be described")
+            described[name] = TopicDescription(name, error=refused)
         else:
             described[name] = _description(topic)
     return described

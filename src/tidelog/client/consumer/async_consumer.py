@@ -19,7 +19,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from typing import Any, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer.commits import CommitCallback, Commits, OffsetsToCommit
@@ -54,9 +54,15 @@ from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.options.network import network_settings
 from tidelog.client.resources import OffsetResult, OffsetSpec
 from tidelog.client.retry import Deadline
+from tidelog.client.type_variables import K_co, V_co
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.record_codec import ConsumerRecord
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tidelog.client.options.option_types import ConsumerOptions
 
 PartitionCollection = Collection[TopicPartition]
 _NO_OFFSET = -1
@@ -66,7 +72,7 @@ _FOR_EVER_S = 3600.0 * 24 * 365
 T = TypeVar("T")
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[K_co, V_co]):
     """Reads records; ``async with AsyncConsumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
 
     Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
@@ -74,7 +80,11 @@ class AsyncConsumer:
     """
 
     def __init__(
-        self, options: Mapping[str, object] | None = None, /, *topics: Never, **keywords: object
+        self,
+        options: Mapping[str, object] | None = None,
+        /,
+        *topics: Never,
+        **keywords: Unpack[ConsumerOptions[K_co, V_co]],
     ) -> None:
         self.config = ClientConfig.parse(CONSUMER, options, *topics, **keywords)
         self._fetch_config = fetch_config(self.config)
@@ -237,7 +247,9 @@ class AsyncConsumer:
 
     # Reading
 
-    async def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
+    async def poll(
+        self, timeout: float = 1.0, max_records: int | None = None
+    ) -> list[ConsumerRecord[K_co, V_co]]:
         """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
         began = time.monotonic()
         try:
@@ -257,10 +269,10 @@ class AsyncConsumer:
         finally:
             self._times.polled(began, time.monotonic())
 
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         return self.records(None)
 
-    async def records(self, timeout: float | None = None) -> AsyncIterator[ConsumerRecord]:
+    async def records(self, timeout: float | None = None) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
 
         Offsets are committed as far as the loop has got.
@@ -446,7 +458,9 @@ class AsyncConsumer:
 
     # The way of a poll
 
-    async def _poll_on_loop(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
+    async def _poll_on_loop(
+        self, timeout: float, max_records: int | None
+    ) -> list[ConsumerRecord[K_co, V_co]]:
         rest = self._take_rest()
         return rest or await self._poll_records(timeout, max_records)
 
@@ -458,7 +472,9 @@ class AsyncConsumer:
         found = await self._poll(timeout, lambda: self._fetcher.collect_columns(with_headers=with_headers))
         return to_table(found, with_headers=with_headers)
 
-    async def _poll_records(self, timeout: float, max_records: int | None) -> list[ConsumerRecord]:
+    async def _poll_records(
+        self, timeout: float, max_records: int | None
+    ) -> list[ConsumerRecord[K_co, V_co]]:
         limit = max_records or self._fetch_config.max_poll_records
         records = await self._poll(timeout, lambda: self._fetcher.collect(limit))
         return self._interceptors.on_consume(records) if records and self._interceptors else records
@@ -503,7 +519,7 @@ class AsyncConsumer:
             return 0.0
         return self._polled_at + _POLL_ON_LOOP_S - time.monotonic()
 
-    def _poll_buffered(self, max_records: int | None) -> list[ConsumerRecord]:
+    def _poll_buffered(self, max_records: int | None) -> list[ConsumerRecord[K_co, V_co]]:
         """For ``Consumer``, in its caller's thread: what an iteration has left behind, else what is buffered.
 
         Of that nothing where something else is to be done first.
@@ -611,7 +627,9 @@ class AsyncConsumer:
 
     # What iteration has not handed out yet
 
-    def _begin_delivery(self, records: list[ConsumerRecord]) -> Iterable[ConsumerRecord]:
+    def _begin_delivery(
+        self, records: list[ConsumerRecord[K_co, V_co]]
+    ) -> Iterable[ConsumerRecord[K_co, V_co]]:
         before = self._fetcher.collector.collected
         self._subscription.held_back = dict(before)
         return self._delivered.start(records, before)
@@ -621,7 +639,7 @@ class AsyncConsumer:
         if self._subscription.held_back:
             self._subscription.held_back = self._delivered.positions()
 
-    def _take_rest(self) -> list[ConsumerRecord]:
+    def _take_rest(self) -> list[ConsumerRecord[K_co, V_co]]:
         """What an iteration has left behind; also ends it."""
         self._subscription.held_back = {}
         return self._delivered.take_rest() if len(self._delivered) else []
@@ -649,7 +667,7 @@ class AsyncConsumer:
             raise ClientClosedError("the consumer is closed")
 
 
-def open_poll_port(consumer: AsyncConsumer, *, run_callback: Runner) -> PollPort:
+def open_poll_port(consumer: AsyncConsumer[K_co, V_co], *, run_callback: Runner) -> PollPort:
     """The short way of ``Consumer`` past the loop; callbacks are run by ``run_callback`` from now on."""
     consumer._run_callback = run_callback
     return PollPort(

@@ -20,7 +20,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Never, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Self, TypeVar
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer, PartitionCollection, open_poll_port
 from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
@@ -34,8 +34,14 @@ from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
 from tidelog.client.options import ClientConfig
 from tidelog.client.resources import OffsetResult
+from tidelog.client.type_variables import K_co, V_co
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record_codec import ConsumerRecord
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tidelog.client.options.option_types import ConsumerOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -78,7 +84,7 @@ class _Errand:
             self.done.cancel()
 
 
-class Consumer:
+class Consumer(Generic[K_co, V_co]):
     """Reads records; ``with Consumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
 
     Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
@@ -86,9 +92,13 @@ class Consumer:
     """
 
     def __init__(
-        self, options: Mapping[str, object] | None = None, /, *topics: Never, **keywords: object
+        self,
+        options: Mapping[str, object] | None = None,
+        /,
+        *topics: Never,
+        **keywords: Unpack[ConsumerOptions[K_co, V_co]],
     ) -> None:
-        self._core = AsyncConsumer(options, *topics, **keywords)
+        self._core: AsyncConsumer[K_co, V_co] = AsyncConsumer(options, *topics, **keywords)
         self._port = open_poll_port(self._core, run_callback=self._run_here)
         self._thread = LoopThread(f"tidelog {self._core.config.str('client.id')}", at_exit=self._core.close)
         self._inbox: queue.SimpleQueue[_Errand | None] | None = None
@@ -119,7 +129,7 @@ class Consumer:
 
     # Reading
 
-    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord]:
+    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[K_co, V_co]]:
         """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
         self._thread.check()  # what is buffered is not for a forked child
         port = self._port
@@ -154,10 +164,10 @@ class Consumer:
         finally:
             self._port.times.polled(began, time.monotonic())
 
-    def __iter__(self) -> Iterator[ConsumerRecord]:
+    def __iter__(self) -> Iterator[ConsumerRecord[K_co, V_co]]:
         return self.records(None)
 
-    def records(self, timeout: float | None = None) -> Iterator[ConsumerRecord]:
+    def records(self, timeout: float | None = None) -> Iterator[ConsumerRecord[K_co, V_co]]:
         """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
 
         Offsets are committed as far as the loop has got.

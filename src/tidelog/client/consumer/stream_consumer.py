@@ -20,7 +20,7 @@ import asyncio
 import concurrent.futures
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import FailurePolicy, Stop
@@ -29,6 +29,11 @@ from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
 from tidelog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tidelog.client.options.option_types import ConsumerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +52,7 @@ class StreamConsumer:
         /,
         *,
         on_failure: FailurePolicy | None = None,
-        **keywords: object,
+        **keywords: Unpack[ConsumerOptions[Any, Any]],
     ) -> None:
         """``streams`` says how many streams read each topic; options are those of a consumer."""
         config = ClientConfig.parse(CONSUMER, options, **keywords)

@@ -17,7 +17,8 @@ def one_of_any_case(*allowed: str) -> Check:
         if value is None or str(value).lower() not in {word.lower() for word in allowed}:
             raise invalid(name, value, f"String must be one of (case insensitive): {', '.join(allowed)}")
 
-    return Check(f"one of {', '.join(allowed)}", refuse)
+    spellings = dict.fromkeys(spelt for word in allowed for spelt in (word, word.lower(), word.upper()))
+    return Check(f"one of {', '.join(allowed)}", refuse, choices=tuple(spellings))
 
 
 def not_empty() -> Check:

@@ -20,7 +20,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
@@ -46,9 +46,15 @@ from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction, Transactions
 from tidelog.client.retry import Deadline
+from tidelog.client.type_variables import K, V
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tidelog.client.options.option_types import ProducerOptions
 
 logger = logging.getLogger(__name__)
 
@@ -74,10 +80,15 @@ class _Waiting(NamedTuple):
                 logger.exception("the delivery callback of a record of topic %s failed", record.topic)
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[K, V]):
     """Sends records from one event loop; options in Kafka's names, as a mapping or as keywords."""
 
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
+    def __init__(
+        self,
+        options: Mapping[str, object] | None = None,
+        /,
+        **keywords: Unpack[ProducerOptions[K, V]],
+    ) -> None:
         self.config = ClientConfig.parse(PRODUCER, options, **keywords)
         settings = settings_from(self.config)
         transactions = TransactionManager(settings.transactional_id) if settings.enable_idempotence else None
@@ -203,9 +214,9 @@ class AsyncProducer:
 
     def send(
         self,
-        topic: str | ProducerRecord,
-        value: object = None,
-        key: object = None,
+        topic: str | ProducerRecord[K, V],
+        value: V | None = None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -461,7 +472,7 @@ class AsyncProducer:
 
 
 def open_send_port(
-    producer: AsyncProducer, *, buffer: Buffer, note_lost_record: Callable[[Exception], None]
+    producer: AsyncProducer[Any, Any], *, buffer: Buffer, note_lost_record: Callable[[Exception], None]
 ) -> SendPort:
     """The way of ``Producer`` past the loop, on which records take its own ``buffer`` from now on."""
     path = producer.send_path

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError
@@ -34,19 +34,30 @@ from tidelog.client.producer.record_future import Delivery
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction
 from tidelog.client.retry import Deadline
+from tidelog.client.type_variables import K, V
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tidelog.client.options.option_types import ProducerOptions
 
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 
-class Producer:
+class Producer(Generic[K, V]):
     """Sends records from any thread; options in Kafka's names, as a mapping or as keywords."""
 
-    def __init__(self, options: Mapping[str, object] | None = None, /, **keywords: object) -> None:
-        core = AsyncProducer(options, **keywords)
+    def __init__(
+        self,
+        options: Mapping[str, object] | None = None,
+        /,
+        **keywords: Unpack[ProducerOptions[K, V]],
+    ) -> None:
+        core: AsyncProducer[K, V] = AsyncProducer(options, **keywords)
         self._core = core
         self._closed = False
         self._port = open_send_port(core, buffer=self._buffer, note_lost_record=self._note_lost_record)
@@ -104,9 +115,9 @@ class Producer:
 
     def send(
         self,
-        topic: str | ProducerRecord,
-        value: object = None,
-        key: object = None,
+        topic: str | ProducerRecord[K, V],
+        value: V | None = None,
+        key: K | None = None,
         *,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Generic, NamedTuple
 
+from tidelog.client.type_variables import RecordK_co, RecordV_co
 from tidelog.ids import NO_OFFSET
 from tidelog.records.record import RecordHeader
 
@@ -13,12 +14,12 @@ NO_PARTITION = -1
 
 
 @dataclass(frozen=True, slots=True)
-class ProducerRecord:
+class ProducerRecord(Generic[RecordK_co, RecordV_co]):
     """One record before it is serialized; interceptors see and may replace it."""
 
     topic: str
-    value: object = None
-    key: object = None
+    value: RecordV_co | None = None
+    key: RecordK_co | None = None
     partition: int | None = None
     timestamp_ms: int | None = None
     headers: Sequence[RecordHeader] = ()

@@ -15,7 +15,6 @@ from tidelog.console.api.shapes import Done, TypedName, raise_errors, require_ty
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import Role
 from tidelog.console.watching.history import Point
-from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition, uuid_to_text
 
 _PAGE = 100
@@ -299,8 +298,7 @@ async def described_topic(call: Call, name: str | None = None) -> TopicDescripti
     """A topic as the cluster describes it now: one by its name, or that of the path."""
     wanted = call.topic if name is None else name
     described = (await call.cluster.admin.describe_topics([wanted]))[wanted]
-    if isinstance(described, KafkaError):
-        raise described
+    described.raise_for_error()
     return described
 
 

@@ -27,7 +27,6 @@ from tidelog.console.records.masking import Mask
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.refusal import Refusal, not_found
 from tidelog.console.watching.watched_cluster import WatchedCluster
-from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 
@@ -156,8 +155,7 @@ class Search:
     async def _partitions(self) -> list[TopicPartition]:
         topic = self._request.topic
         described = (await self._cluster.admin.describe_topics([topic]))[topic]
-        if isinstance(described, KafkaError):
-            raise described
+        described.raise_for_error()
         there = {each.partition for each in described.partitions}
         wanted = self._request.partitions or tuple(sorted(there))
         for each in wanted:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework.alert_evidence import Window, time_text
 from tidelog.pipelines.framework.source import EARLY_SLACK
@@ -83,11 +83,10 @@ def _oldest_of_cut(admin: Admin, topic: str) -> dict[TopicPartition, int | None]
 def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
     """None of a topic that is not there."""
     described = admin.describe_topics([topic])[topic]
-    if not isinstance(described, KafkaError):
-        return [TopicPartition(topic, each.partition) for each in described.partitions]
-    if described.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-        raise described
-    return []
+    if described.error is not None and described.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return []
+    described.raise_for_error()
+    return [TopicPartition(topic, each.partition) for each in described.partitions]
 
 
 def _checked(result: OffsetResult) -> OffsetResult:

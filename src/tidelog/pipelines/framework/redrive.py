@@ -204,13 +204,12 @@ class Destinations:
     def _count(self, topic: str) -> int:
         if topic not in self._partitions:
             described = self._admin.describe_topics([topic])[topic]
-            if isinstance(described, KafkaError):
-                if described.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                    raise described
+            if described.error is not None and described.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise TidelogError(
                     f"topic {topic!r}, where records of these letters go, is not there: create it, "
                     "or name another one with --to"
                 )
+            described.raise_for_error()
             self._partitions[topic] = len(described.partitions)
         return self._partitions[topic]
 

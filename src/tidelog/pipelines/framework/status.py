@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.status_file import RunStatus, is_running, read_status
 
@@ -103,10 +103,9 @@ def count_dead_letters(admin: Admin, settings: PipelineSettings) -> Counter[str]
     from tidelog.client import Consumer
 
     described = admin.describe_topics([events.DEAD_LETTERS])[events.DEAD_LETTERS]
-    if isinstance(described, KafkaError):
-        if described.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return None
-        raise described
+    if described.error is not None and described.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return None
+    described.raise_for_error()
     with Consumer(_letter_reader(settings)) as consumer:
         return _count(consumer, [(events.DEAD_LETTERS, each.partition) for each in described.partitions])
 
@@ -125,7 +124,7 @@ class DeadLetterCounts:
 
         if self._consumer is None:
             described = admin.describe_topics([events.DEAD_LETTERS])[events.DEAD_LETTERS]
-            if isinstance(described, KafkaError):
+            if described.error is not None:
                 return None
             self._consumer = Consumer(_letter_reader(self._settings))
             _assign(self._consumer, [(events.DEAD_LETTERS, each.partition) for each in described.partitions])

@@ -24,6 +24,7 @@ from tidelog.client.resources import (
     ConfigResult,
     ConfigSource,
     ResourceType,
+    TopicDescription,
 )
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
@@ -87,11 +88,11 @@ class FakeAdmin:
         return SimpleNamespace(nodes=[SimpleNamespace(id=each) for each in (1, 2, 3)])
 
     async def describe_topics(self, names: Collection[str]) -> dict[str, Any]:
-        partitions = [
+        partitions: list[Any] = [
             SimpleNamespace(partition=each.partition, replicas=found)
             for each, found in self.assignment.items()
         ]
-        return {"orders": SimpleNamespace(name="orders", partitions=partitions)}
+        return {"orders": TopicDescription("orders", partitions=tuple(partitions))}
 
     async def list_partition_reassignments(
         self, partitions: Collection[TopicPartition] | None = None

@@ -172,14 +172,19 @@ def consume(scripted_broker: Any) -> Callable[..., None]:
     """Runs an action with a consumer of a scripted broker, which ``prepare`` sets up."""
 
     def run(
-        action: Action, prepare: Callable[[FetchService], None], partitions: int = 1, **options: object
+        action: Action, prepare: Callable[[FetchService], None], partitions: int = 1, **options: Any
     ) -> None:
         async def main() -> None:
             async with scripted_broker, asyncio.timeout(TIMEOUT_S):
                 service = FetchService(scripted_broker, partitions=partitions)
                 prepare(service)
-                fast = {"retry_backoff_ms": 1, "retry_backoff_max_ms": 5, "auto_offset_reset": "earliest"}
-                consumer = AsyncConsumer(bootstrap_servers=scripted_broker.address, **{**fast, **options})
+                fast: dict[str, Any] = {
+                    "retry_backoff_ms": 1,
+                    "retry_backoff_max_ms": 5,
+                    "auto_offset_reset": "earliest",
+                }
+                given: dict[str, Any] = {**fast, **options}
+                consumer = AsyncConsumer(bootstrap_servers=scripted_broker.address, **given)
                 async with consumer:
                     consumer.assign([TopicPartition(service.topic, each) for each in range(partitions)])
                     await action(consumer, service)

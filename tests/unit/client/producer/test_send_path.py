@@ -171,7 +171,7 @@ def test_interceptors_hear_of_records_that_send_refuses() -> None:
         with pytest.raises(RequestTimeoutError) as late:
             producer.send("orders", b"x", partition=1)
         with pytest.raises(SerializationError) as odd:
-            producer.send("orders", 7, timestamp_ms=5)
+            producer.send("orders", 7, timestamp_ms=5)  # type: ignore[arg-type]
     assert listening.told == [
         (RecordMetadata("orders", 1, -1, -1), late.value),
         (RecordMetadata("orders", -1, -1, 5), odd.value),
