@@ -37,7 +37,7 @@ run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (
 
 broker: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data/broker
 	@$(BIN)/python -m compileall -q src
-	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data/broker --welcome
+	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data/broker --welcome --set group.initial.rebalance.delay.ms=0
 
 cluster: $(STAMP) ## start ZooKeeper and three brokers with their data under ./data/cluster
 	@$(BIN)/tidelog cluster start --brokers 3 --data-dir data/cluster

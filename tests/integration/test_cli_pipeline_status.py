@@ -144,7 +144,7 @@ def test_an_unreachable_broker_is_one_sentence(tmp_path: Path) -> None:
     patience.write_text("request.timeout.ms=1000\ndefault.api.timeout.ms=1000\n")
     tidelog = CommandLine("127.0.0.1:1")
     refusal = tidelog.refusal("pipeline", "status", "earnings", "--command-config", str(patience))
-    assert "cannot reach 127.0.0.1:1" in refusal
+    assert "cannot connect to 127.0.0.1:1" in refusal
 
 
 @pytest.mark.parametrize("command", ["run", "status", "backfill"])

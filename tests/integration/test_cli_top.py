@@ -101,4 +101,4 @@ def _rest(descriptor: int) -> bytes:
 
 
 def test_a_cluster_out_of_reach_is_said_in_a_sentence() -> None:
-    assert "cannot reach" in CommandLine("127.0.0.1:1").refusal("top", "--once")
+    assert "cannot connect to" in CommandLine("127.0.0.1:1").refusal("top", "--once")

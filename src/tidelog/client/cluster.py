@@ -39,6 +39,7 @@ from tidelog.client.metadata_updater import MetadataUpdater, UpdateListener
 from tidelog.client.metrics import CLIENT, Family, Metrics, gauge
 from tidelog.client.node_connection import NodeConnection
 from tidelog.client.node_connections import MAIN, NodeConnections
+from tidelog.client.ongoing_errors import OngoingErrors
 from tidelog.client.retry import Backoff, Deadline, retrying
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic, network_metrics
@@ -75,7 +76,8 @@ class Cluster:
         """``overrides`` are fields of :class:`NetworkSettings`."""
         self.settings = dataclasses.replace(settings or NetworkSettings(), **overrides)
         self.peers = NodeConnections(parse_addresses(bootstrap_servers), self.settings)
-        self.updates = MetadataUpdater(self.settings, self._ask_for_metadata)
+        self.ongoing_errors = OngoingErrors()
+        self.updates = MetadataUpdater(self.settings, self._ask_for_metadata, self.ongoing_errors)
         self.metrics = Metrics(
             self.settings.client_kind,
             self.settings.client_id,
@@ -98,7 +100,8 @@ class Cluster:
     async def connect(self) -> None:
         """Reach one of the bootstrap servers and learn who is there; fails at once if none answers."""
         deadline = self.deadline()
-        connection = await self.peers.bootstrapped(deadline)
+        with self.peers.failures.raised():
+            connection = await self.peers.bootstrapped(deadline)
         fresh = await self._metadata_from(connection, [], False, deadline)
         self.updates.take(fresh, keep_other_topics=True)
 

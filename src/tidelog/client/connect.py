@@ -17,12 +17,16 @@ from typing import Any
 from tidelog.client.address import Address
 from tidelog.client.connection import Connection, reason
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, ConnectionLostError
-from tidelog.client.receiver import FrameReceiver
+from tidelog.client.receiver import FrameReceiver, TlsRecordError
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic
 
 logger = logging.getLogger(__name__)
+
+# OpenSSL's codes: a host or an address that the certificate does not name; one not yet or no longer valid.
+_OTHER_NAME = frozenset({62, 64})
+_OUT_OF_TIME = frozenset({9, 10})
 
 
 async def open_connection(
@@ -42,7 +46,7 @@ async def open_connection(
         await connection.close()
         if isinstance(error.__cause__, ssl.SSLError):
             # A server of TLS 1.3 looks at our certificate when the handshake is over for us.
-            raise _tls_failure(address, error.__cause__) from error
+            raise _tls_failure(address, settings, error.__cause__) from error
         raise BrokerUnreachableError(_no_broker(address, settings, error.__cause__)) from error
     except BaseException:
         await connection.close()
@@ -111,21 +115,19 @@ async def _connect_to(
     except TimeoutError:
         if tls is not None:
             raise BrokerUnreachableError(
-                f"no TLS connection to {address} within {_seconds(deadline)}; is the broker up, is it a TLS "
-                "listener?"
+                f"cannot connect to {address}: no TLS connection within {_seconds(deadline)}; check that the "
+                f"broker is up, and {_no_tls_remedy(settings)}"
             ) from None
         raise _unreachable(address, f"no answer within {_seconds(deadline)}") from None
     except ssl.SSLCertVerificationError as error:
-        raise AuthenticationError(
-            f"{address} shows a certificate that is not trusted: {error.verify_message}; "
-            "check ssl.truststore.location and ssl.endpoint.identification.algorithm"
-        ) from error
+        raise _untrusted(address, error) from error
     except ssl.SSLError as error:
-        raise _tls_failure(address, error) from error
+        raise _tls_failure(address, settings, error) from error
     except OSError as error:
         if tls is not None and isinstance(error, ConnectionError) and not _refused(error):
             raise BrokerUnreachableError(
-                f"{address} ended the TLS handshake ({reason(error)}); is it a TLS listener?"
+                f"cannot connect to {address}: it ended the TLS handshake ({reason(error)}); "
+                f"{_no_tls_remedy(settings)}"
             ) from error
         raise _unreachable(address, reason(error)) from error
     _set_socket_options(transport, settings)
@@ -150,43 +152,76 @@ def _set_socket_options(transport: asyncio.Transport, settings: NetworkSettings)
 def _unknown_host(address: Address, error: socket.gaierror | UnicodeError) -> BrokerUnreachableError:
     if isinstance(error, socket.gaierror) and error.errno == socket.EAI_AGAIN:
         return BrokerUnreachableError(
-            f"cannot reach {address}: the name service does not answer for {address.host!r} now"
+            f"cannot connect to {address}: the name service does not answer for {address.host!r} now; "
+            "check the network and the address"
         )
     return BrokerUnreachableError(
-        f"cannot reach {address}: nobody knows the host {address.host!r}; check the address"
+        f"cannot connect to {address}: there is no host {address.host!r}; check the address"
     )
 
 
-def _tls_failure(address: Address, error: ssl.SSLError) -> AuthenticationError | BrokerUnreachableError:
+def _untrusted(address: Address, error: ssl.SSLCertVerificationError) -> AuthenticationError:
+    why = error.verify_message
+    if error.verify_code in _OTHER_NAME:
+        return AuthenticationError(
+            f"cannot connect to {address}: the broker's certificate is for another name ({why}); connect by "
+            "a name that is in the certificate, or set ssl.endpoint.identification.algorithm to nothing"
+        )
+    if error.verify_code in _OUT_OF_TIME:
+        return AuthenticationError(
+            f"cannot connect to {address}: the broker's certificate is not valid now ({why}); renew it, or "
+            "check this machine's clock"
+        )
+    return AuthenticationError(
+        f"cannot connect to {address}: the broker's certificate is not trusted ({why}); set "
+        "ssl.truststore.location to the certificate of the authority that signed it"
+    )
+
+
+def _no_tls_remedy(settings: NetworkSettings) -> str:
+    """What to change where a listener does not seem to be one for TLS."""
+    assert settings.security is not None
+    plain = "SASL_PLAINTEXT" if settings.security.sasl is not None else "PLAINTEXT"
+    return f"if it is not a TLS listener, set security.protocol={plain}"
+
+
+def _tls_failure(
+    address: Address, settings: NetworkSettings, error: ssl.SSLError
+) -> AuthenticationError | BrokerUnreachableError:
     words = (error.reason or str(error)).lower().replace("_", " ")
     if "certificate required" in words or "did not return a certificate" in words:
         return AuthenticationError(
-            f"{address} asks for a client certificate, and there is none: set ssl.keystore.location to a "
+            f"cannot connect to {address}: it requires a client certificate; set ssl.keystore.location to a "
             "file with a private key and its certificate"
         )
     if "alert handshake failure" in words:
         return AuthenticationError(
-            f"{address} refused the TLS handshake: does it ask for a client certificate "
-            "(ssl.keystore.location), or for other ciphers (ssl.cipher.suites)?"
+            f"cannot connect to {address}: it refused the TLS handshake; check ssl.keystore.location (it may "
+            "require a client certificate), ssl.enabled.protocols and ssl.cipher.suites"
         )
     if "alert" in words or "certificate" in words:
         return AuthenticationError(
-            f"{address} refused the TLS handshake: {words}; is the client certificate "
-            "(ssl.keystore.location) one that it trusts?"
+            f"cannot connect to {address}: it refused the TLS handshake ({words}); set ssl.keystore.location "
+            "to a client certificate that it trusts"
         )
-    return BrokerUnreachableError(f"no TLS handshake with {address}: {words}; is it a TLS listener?")
+    return BrokerUnreachableError(
+        f"cannot connect to {address}: no TLS handshake ({words}); {_no_tls_remedy(settings)}"
+    )
 
 
 def _no_broker(address: Address, settings: NetworkSettings, cause: BaseException | None) -> str:
     protocol = "PLAINTEXT" if settings.security is None else settings.security.protocol
-    hint = (
-        "is it a Kafka listener without TLS and SASL?"
-        if protocol == "PLAINTEXT"
-        else f"is it a Kafka listener for security.protocol={protocol}?"
+    other = "SASL_SSL" if protocol.startswith("SASL") else "SSL"
+    if isinstance(cause, TlsRecordError):
+        return f"cannot connect to {address}: it is a TLS listener; set security.protocol={other}"
+    hint = f"check the port and security.protocol={protocol}"
+    if not protocol.endswith("SSL"):
+        hint += f", which is {other} for a TLS listener"
+    elif isinstance(cause, ConnectionError):
+        hint += "; if it requires a client certificate, set ssl.keystore.location"
+    return (
+        f"cannot connect to {address}: it accepts connections but does not answer as a Kafka broker does; {hint}"
     )
-    if protocol.endswith("SSL") and isinstance(cause, ConnectionError):
-        hint += " Does it ask for a client certificate (ssl.keystore.location)?"
-    return f"{address} accepts connections but does not answer as a Kafka broker does; {hint}"
 
 
 def _refused(error: OSError) -> bool:
@@ -195,5 +230,5 @@ def _refused(error: OSError) -> bool:
 
 def _unreachable(address: Address, why: str) -> BrokerUnreachableError:
     return BrokerUnreachableError(
-        f"cannot reach {address}: {why}; is the broker running? try `tidelog start`"
+        f"cannot connect to {address}: {why}; is the broker running? try `tidelog start`"
     )

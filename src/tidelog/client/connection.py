@@ -42,6 +42,8 @@ _NEVER = float("inf")
 # Shorter requests are cheaper joined than sent as pieces.
 _JOINED_BYTES = 16 * 1024
 _SIZED_HEADER = struct.Struct(">ihhi")
+# Kafka's brokers close such a connection at the first request.
+_REQUIRES_LOGIN = "; if its listener requires a login, set security.protocol"
 _CORRELATION_ID = struct.Struct(">i")
 
 
@@ -92,6 +94,8 @@ class Connection:
         self._headers: dict[tuple[int, int], tuple[bytes, bool]] = {}
         self._in_flight: deque[_InFlight] = deque()
         self._next_correlation_id = 0
+        self._first_request = -1
+        """The correlation id of the first request behind the greeting."""
         self._versions: dict[int, tuple[int, int]] = {}
         self._failure: Exception | None = None
         self._expiry: asyncio.TimerHandle | None = None
@@ -225,6 +229,7 @@ class Connection:
         if response.error_code:
             raise KafkaError(ErrorCode(response.error_code), f"{self.address} refused the handshake")
         self._versions = known
+        self._first_request = self._next_correlation_id
         self.finalized_features_epoch = response.finalized_features_epoch
         self.finalized_features = {each.name: each.max_version_level for each in response.finalized_features}
         self._receiver.max_frame_bytes = MAX_RESPONSE_BYTES
@@ -346,6 +351,7 @@ class Connection:
                 lost = ConnectionLostError(
                     f"the connection to {self.address} was lost while {_api_name(asked.api_key)} "
                     f"waited for its answer: {reason(error)}"
+                    f"{_REQUIRES_LOGIN if asked.correlation_id == self._first_request else ''}"
                 )
                 lost.__cause__ = error
                 asked.answer.set_exception(lost)

@@ -26,6 +26,9 @@ _PREDICATES = {
 class ClientError(TidelogError):
     """Root of what the client raises by itself."""
 
+    is_reported = False
+    """Whether a warning of the connection has named it already."""
+
 
 class BrokerUnreachableError(ClientError):
     """A broker to which no connection can be opened."""

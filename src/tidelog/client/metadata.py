@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidelog.client.errors import AuthenticationError
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
@@ -89,6 +90,11 @@ class LeaderHint(NamedTuple):
 
 def parse_metadata(response: MetadataResponse) -> ClusterMetadata:
     """An answer as metadata; an error of the whole answer is raised, errors of topics are in the result."""
+    if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        raise AuthenticationError(
+            "the broker's listener requires a login: set security.protocol=SASL_PLAINTEXT (SASL_SSL with "
+            "TLS), sasl.mechanism, sasl.username and sasl.password"
+        )
     if response.error_code:
         raise KafkaError(ErrorCode(response.error_code), "the broker cannot answer with metadata now")
     nodes = {
@@ -147,7 +153,7 @@ def topic_problem(name: str, error: ErrorCode) -> KafkaError:
     """Why a topic cannot be used, as an error."""
     match error:
         case ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return KafkaError(error, f"topic {name!r} does not exist")
+            return KafkaError(error, f"topic {name!r} does not exist; create it, or check the name")
         case ErrorCode.INVALID_TOPIC_EXCEPTION:
             return KafkaError(error, f"{name!r} is no valid topic name")
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:

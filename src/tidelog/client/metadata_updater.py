@@ -30,12 +30,24 @@ from tidelog.client.metadata import (
     topic_problem,
     with_leaders,
 )
+from tidelog.client.ongoing_errors import PATIENCE_S, OngoingErrors
 from tidelog.client.retry import Backoff, Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
 
 logger = logging.getLogger(__name__)
+
+_UPDATING = "updating metadata"
+# Brokers create a topic, and a broker restarts, in less time than this.
+_PATIENCE_S = 2.0
+_LIKELY_TO_LAST = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    }
+)
 
 UpdateListener = Callable[[ClusterMetadata], None]
 
@@ -52,11 +64,18 @@ class MetadataSource(Protocol):
 class MetadataUpdater:
     """The metadata of one client and the task that renews it."""
 
-    def __init__(self, settings: NetworkSettings, ask: MetadataSource) -> None:
+    def __init__(
+        self, settings: NetworkSettings, ask: MetadataSource, ongoing_errors: OngoingErrors | None = None
+    ) -> None:
         self.metadata: ClusterMetadata = NO_METADATA
         self.version = 0
         self.last_error: Exception | None = None
         """Why the last update failed; None after one that has not."""
+        self.on_refused: Callable[[], None] = lambda: None
+        """Called when a broker has refused this client's identity, which no waiting changes."""
+        self._refusal: AuthenticationError | None = None
+        self._ongoing_errors = ongoing_errors or OngoingErrors()
+        self._troubled_topics: frozenset[str] = frozenset()
         self._updated_at: float | None = None
         self._settings = settings
         self._ask = ask
@@ -143,7 +162,8 @@ class MetadataUpdater:
         """An answer has come."""
         self.metadata = merge(self.metadata, fresh, keep_other_topics=keep_other_topics)
         self.version += 1
-        self.last_error = None
+        self.last_error = self._refusal = None
+        self._ongoing_errors.over(_UPDATING)
         self._updated_at = time.monotonic()
         self._tell()
 
@@ -151,6 +171,11 @@ class MetadataUpdater:
         """Start again from the bootstrap servers (KIP-899, KIP-1102); what is known of topics stays."""
         known = self.metadata
         self.metadata = ClusterMetadata(known.cluster_id, known.controller_id, {}, known.topics)
+
+    def take_refusal(self) -> AuthenticationError | None:
+        """The refusal of this client's login or certificate by the last update; once for each."""
+        refusal, self._refusal = self._refusal, None
+        return refusal
 
     async def wait_for_update(self, version: int, deadline: Deadline, what: str) -> ClusterMetadata:
         """Wait for metadata newer than ``version``; ``what`` it is needed for is named when time is up."""
@@ -231,13 +256,29 @@ class MetadataUpdater:
             )
         except Exception as error:
             self.last_error = error
+            is_refusal = isinstance(error, AuthenticationError)
+            self._ongoing_errors.note(_UPDATING, error, patience_s=0.0 if is_refusal else _PATIENCE_S)
+            if isinstance(error, AuthenticationError):
+                self._refusal = error
+                self.on_refused()
             expected = isinstance(error, TidelogError)
             level = logging.DEBUG if expected else logging.ERROR
             logger.log(level, "metadata update failed: %s", error, exc_info=None if expected else error)
             self._wake()
             return False
         self.take(fresh, keep_other_topics=False)
+        self._note_topics(fresh.topics.values() if names else ())
         return all(_is_settled(topic) for topic in fresh.topics.values())
+
+    def _note_topics(self, topics: Iterable[TopicMetadata]) -> None:
+        """Keep account of the topics in use that cannot be used; of those that are not in use no longer."""
+        problems = {topic.name: topic_problem(topic.name, topic.error) for topic in topics if topic.error}
+        for name in self._troubled_topics - problems.keys():
+            self._ongoing_errors.over(_waiting_for(name))
+        for name, problem in problems.items():
+            patience_s = _PATIENCE_S if problem.code in _LIKELY_TO_LAST else PATIENCE_S
+            self._ongoing_errors.note(_waiting_for(name), problem, patience_s=patience_s)
+        self._troubled_topics = frozenset(problems)
 
     def _drop_idle_topics(self) -> None:
         idle_ms = self._settings.metadata_max_idle_ms
@@ -262,6 +303,10 @@ class MetadataUpdater:
         for news in waiting:
             if not news.done():
                 news.set_result(None)
+
+
+def _waiting_for(topic: str) -> str:
+    return f"waiting for topic {topic!r}"
 
 
 def _is_settled(topic: TopicMetadata) -> bool:

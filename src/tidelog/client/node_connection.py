@@ -21,6 +21,7 @@ from tidelog.client.address import Address
 from tidelog.client.connect import open_connection
 from tidelog.client.connection import Connection, reason
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError, RequestTimeoutError
+from tidelog.client.ongoing_errors import ConnectionFailures
 from tidelog.client.retry import Deadline, doubled_ms
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic
@@ -33,9 +34,20 @@ _JITTER = 0.2
 class NodeConnection:
     """One address and the connection to it."""
 
-    def __init__(self, address: Address, settings: NetworkSettings, traffic: Traffic) -> None:
+    def __init__(
+        self,
+        address: Address,
+        settings: NetworkSettings,
+        traffic: Traffic,
+        failures: ConnectionFailures | None = None,
+        *,
+        is_advertised: bool = False,
+    ) -> None:
+        """``is_advertised``: the address comes from a broker, and is not one of ``bootstrap.servers``."""
         self.address = address
         self.traffic = traffic
+        self._failed_attempts = failures or ConnectionFailures()
+        self._is_advertised = is_advertised
         self.last_error: Exception | None = None
         """Why the last attempt failed; None once one has succeeded."""
         self.last_attempt_at = 0.0
@@ -146,12 +158,13 @@ class NodeConnection:
         except Exception as error:
             self.last_error = error
             self.traffic.failed_authentications += isinstance(error, AuthenticationError)
-            logger.log(logging.DEBUG if self._failures else logging.INFO, "%s", error)
+            self._report(error)
             self._back_off()
             raise
         finally:
             self._opening = None
         self.last_error, self._failures, self._retry_at = None, 0, 0.0
+        self._failed_attempts.reached(self.address)
         self.last_connection = connection
         self.traffic.connections_opened += 1
         self.traffic.successful_authentications += settings.security is not None
@@ -162,6 +175,12 @@ class NodeConnection:
         self._watch_idleness(connection)
         self._watch_session(connection)
         return connection
+
+    def _report(self, error: Exception) -> None:
+        hint = ""
+        if self._is_advertised and self.last_connection is None:
+            hint = " (a broker advertises this address: check its advertised.listeners)"
+        self._failed_attempts.failed(self.address, error, hint)
 
     def _lost(self, error: Exception | None) -> None:
         logger.log(logging.DEBUG if self._closed else logging.INFO, "%s: %s", self.address, reason(error))

@@ -16,6 +16,7 @@ from tidelog.client.connection import Connection
 from tidelog.client.errors import BrokerUnreachableError, ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import Node
 from tidelog.client.node_connection import NodeConnection
+from tidelog.client.ongoing_errors import ConnectionFailures
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic
@@ -30,6 +31,7 @@ class NodeConnections:
     def __init__(self, bootstrap: list[Address], settings: NetworkSettings) -> None:
         self.bootstrap = bootstrap
         self._settings = settings
+        self.failures = ConnectionFailures()
         self.traffic: dict[Address, Traffic] = {}
         """What went to and fro, by broker; kept when a connection is not."""
         self._peers: dict[tuple[str, int, str], NodeConnection] = {}
@@ -46,7 +48,13 @@ class NodeConnections:
                 raise ClientClosedError("this client is closed")
             address = Address(host, port)
             traffic = self.traffic.setdefault(address, Traffic())
-            peer = self._peers[host, port, channel] = NodeConnection(address, self._settings, traffic)
+            peer = self._peers[host, port, channel] = NodeConnection(
+                address,
+                self._settings,
+                traffic,
+                self.failures,
+                is_advertised=address not in self.bootstrap,
+            )
         return peer
 
     def least_loaded(self, nodes: Mapping[int, Node]) -> Node | None:

@@ -24,10 +24,16 @@ MAX_GREETING_BYTES = 1 << 20
 _BUFFER_BYTES = 64 * 1024
 _OWN_MEMORY_BYTES = 16 * 1024
 _TRUSTED_BYTES = 64 << 20
+# The first three bytes of an alert or a handshake message, read as those of a size: content type, version.
+_TLS_RECORDS = frozenset({content << 16 | 0x0300 | minor for content in (0x15, 0x16) for minor in range(5)})
 _SIZE = struct.Struct(">i")
 
 FrameTaker = Callable[[memoryview, int, int, bool], None]
 """Called with ``(view, start, stop, owned)``: unless it is owned, the view lasts for this call only."""
+
+
+class TlsRecordError(WireError):
+    """The other side answers in TLS to what was sent without."""
 
 
 class FrameReceiver(asyncio.BufferedProtocol):
@@ -81,6 +87,8 @@ class FrameReceiver(asyncio.BufferedProtocol):
         while end - position >= 4:
             (size,) = _SIZE.unpack_from(shared, position)
             if not 0 <= size <= self.max_frame_bytes:
+                if size >> 8 in _TLS_RECORDS:
+                    raise TlsRecordError("it sent a TLS record")
                 raise WireError(
                     f"it announces a response of {size} bytes, where {self.max_frame_bytes} are the most"
                 )

@@ -200,7 +200,7 @@ def test_without_a_broker_every_command_says_how_to_start_one(tidelog: Tidelog, 
     code, out, err = tidelog(*arguments, "-b", DEAD)
     assert (code, out) == (1, "")
     assert err == (
-        f"error: cannot reach {DEAD}: connection refused; is the broker running? try `tidelog start`\n"
+        f"error: cannot connect to {DEAD}: connection refused; is the broker running? try `tidelog start`\n"
     )
 
 

@@ -30,7 +30,6 @@ from tidelog.client.consumer.fetcher import Fetcher
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import RebalanceListener, Runner, run_here
 from tidelog.client.consumer.metrics import ConsumerTimes, consumer_metrics
-from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata, checked_partition
 from tidelog.client.consumer.poll_port import PollPort
 from tidelog.client.consumer.positions import Positions
@@ -134,7 +133,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._loop = asyncio.get_running_loop()
         self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         subscription, wake = self._subscription, self._wake_flag.tell
-        self._ongoing_errors = OngoingErrors()
+        self._ongoing_errors = self._cluster.ongoing_errors
+        self._cluster.updates.on_refused = wake
         self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, wake, self._ongoing_errors)
         consumer_metrics(
             self._cluster.metrics,
@@ -544,6 +544,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if self._wakeup:
             self._wakeup = False
             raise WakeupError("poll was woken up")
+        if (refusal := self._cluster.updates.take_refusal()) is not None:
+            raise refusal
         if self._commits.has_callbacks:
             await self._commits.run_callbacks()
         subscription = self._subscription

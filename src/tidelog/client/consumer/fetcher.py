@@ -33,12 +33,12 @@ from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.fetch_request import LOWEST_VERSION, NAMES_UNTIL, encode_fetch_request
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk, SessionRequest
 from tidelog.client.consumer.metrics import FetchStats
-from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.partition_state import LeaderAndEpoch, PartitionState
 from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.errors import ClientError, is_retriable
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.node_connections import MAIN
+from tidelog.client.ongoing_errors import OngoingErrors
 from tidelog.errors import KafkaError, TidelogError, WireError
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.records.column_codec import RecordColumns

@@ -19,12 +19,12 @@ from typing import Any, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.consumer.fetch_config import FetchConfig
-from tidelog.client.consumer.ongoing_errors import OngoingErrors
 from tidelog.client.consumer.partition_state import FetchPosition, FetchState, OffsetAndMetadata
 from tidelog.client.consumer.reset_strategy import LATEST, ResetStrategy
 from tidelog.client.consumer.subscription_state import SubscriptionState
-from tidelog.client.errors import error_from, is_retriable
+from tidelog.client.errors import NoLeaderError, error_from, is_retriable
 from tidelog.client.leaders import by_topic
+from tidelog.client.ongoing_errors import OngoingErrors
 from tidelog.client.retry import Deadline
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ErrorCode, KafkaError
@@ -116,11 +116,23 @@ class Positions:
             known = metadata.partition(partition)
             if known is None or known.leader is None or known.leader not in metadata.nodes:
                 self._cluster.request_update()
-                what = "is not known" if known is None else "has no leader"
-                self._ongoing_errors.note(f"finding the position of {partition}", f"the partition {what}")
+                self._note_no_leader(partition)
             else:
                 groups.setdefault(known.leader, {})[partition] = value
         return groups
+
+    def _note_no_leader(self, partition: TopicPartition) -> None:
+        """Note why there is no broker to ask, where that is about the partition.
+
+        Without metadata of its topic nothing is known of it: that is an ongoing error of its own.
+        """
+        topic = self._cluster.metadata.topics.get(partition.topic)
+        if topic is None or topic.error:
+            return
+        try:
+            self._cluster.leader_of(partition)
+        except (KafkaError, NoLeaderError) as error:
+            self._ongoing_errors.note(f"finding the position of {partition}", error)
 
     def _start(self, partitions: Iterable[TopicPartition], work: Coroutine[Any, Any, None]) -> None:
         asked = set(partitions)

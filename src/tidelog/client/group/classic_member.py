@@ -135,6 +135,8 @@ class ClassicMember:
                 foreseen = isinstance(error, KafkaError) and error.code in _AT_ONCE
                 if not foreseen and not is_retriable(error):
                     raise
+                if not foreseen:
+                    self._link.join_failed(error)
                 at_once -= foreseen
                 if foreseen and at_once >= 0:
                     continue
@@ -202,6 +204,7 @@ class ClassicMember:
         self.state = MemberState.STABLE
         self.rejoin_needed = False
         self._rejoin_reason = ""
+        self._link.joined()
         metrics.rebalance_ended()
         return response.assignment
 
@@ -248,6 +251,7 @@ class ClassicMember:
         """Say good-bye, unless this is a static member: those may come back."""
         generation, state = self.generation, self.state
         self.reset(reason)
+        self._link.joined()
         self._failure = None
         is_member = state is not MemberState.UNJOINED and bool(generation.member_id)
         if not is_member or self._instance_id is not None or self._link.node is None:

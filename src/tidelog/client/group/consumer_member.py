@@ -135,6 +135,7 @@ class ConsumerMember:
         self._stop()
         was_member = self.phase in (MemberPhase.MEMBER, MemberPhase.JOINING) and self._link.node is not None
         self.phase = MemberPhase.LEFT
+        self._link.joined()
         if was_member:
             await self._say_good_bye(deadline)
 
@@ -223,7 +224,9 @@ class ConsumerMember:
         except TidelogError as error:
             self._sent = {}
             logger.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
-            if not is_retriable(error):
+            if is_retriable(error):
+                self._link.join_failed(error)
+            else:
                 self._fail(_explained(error))
             return False
         if self._task is not asyncio.current_task():
@@ -270,6 +273,7 @@ class ConsumerMember:
 
     def _accepted(self, response: ConsumerGroupHeartbeatResponse) -> None:
         self._interval = response.heartbeat_interval_ms / 1000
+        self._link.joined()
         if response.member_id:
             self.member_id = response.member_id
         if self.phase is MemberPhase.JOINING:
@@ -297,6 +301,7 @@ class ConsumerMember:
             return
         error = error_from(code, response.error_message, f"group {self._link.group_id!r}")
         if error is None or is_retriable(error):
+            self._link.join_failed(error)
             return
         if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._failure = error  # the rights may come; heartbeats go on

@@ -43,6 +43,8 @@ class CoordinatorLink:
         self.on_found: Callable[[], None] = lambda: None
         self.last_error: Exception | None = None
         self._cluster = cluster
+        self._finding = f"finding the coordinator of group {group_id!r}"
+        self._joining = f"joining group {group_id!r}"
         self._looking: asyncio.Task[None] | None = None
         self._held = 0
 
@@ -86,6 +88,14 @@ class CoordinatorLink:
         if self.node is not None:
             logger.info("coordinator %s of group %s is lost: %s", self.node, self.group_id, why)
             self.node = None
+
+    def join_failed(self, error: object) -> None:
+        """An attempt to join the group, or to stay in it, has failed and is made again."""
+        self._cluster.ongoing_errors.note(self._joining, error)
+
+    def joined(self) -> None:
+        """This client is a member of the group, or no longer wants to be."""
+        self._cluster.ongoing_errors.over(self._joining)
 
     def note(self, code: int) -> None:
         """Take notice of an answer's error code."""
@@ -143,11 +153,13 @@ class CoordinatorLink:
                 self.node = await self._find()
             except TidelogError as error:
                 self.last_error = error
+                self._cluster.ongoing_errors.note(self._finding, error)
                 if not is_retriable(error):
                     raise
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
                 self.last_error = None
+                self._cluster.ongoing_errors.over(self._finding)
                 logger.info("group %s has coordinator %s", self.group_id, self.node)
                 return
 

@@ -145,7 +145,12 @@ class AsyncProducer(Generic[K, V]):
             )
             self._transactions.on_error = self._accumulator.close_open_batches
         self.outcomes = BatchOutcomes(
-            self._accumulator, self._transactions, settings, time.monotonic, self.stats
+            self._accumulator,
+            self._transactions,
+            settings,
+            time.monotonic,
+            self.stats,
+            self.cluster.ongoing_errors,
         )
         self.sender = Sender(
             self.cluster, self._accumulator, self.outcomes, settings, self._transactions, requests

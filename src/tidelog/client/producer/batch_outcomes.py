@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 
 from tidelog.client.errors import RequestTimeoutError, error_from
+from tidelog.client.ongoing_errors import OngoingErrors
 from tidelog.client.producer.produce_messages import PartitionResult
 from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.producer_metrics import ProducerStats
@@ -51,8 +52,10 @@ class BatchOutcomes:
         settings: ProducerSettings,
         clock: Callable[[], float],
         stats: ProducerStats | None = None,
+        ongoing_errors: OngoingErrors | None = None,
     ) -> None:
         self.stats = stats or ProducerStats()
+        self._ongoing_errors = ongoing_errors or OngoingErrors()
         self._accumulator = accumulator
         self._transactions = transactions
         self._settings = settings
@@ -95,6 +98,7 @@ class BatchOutcomes:
         if batch.done:
             return
         self.stats.failed(batch)
+        self._ongoing_errors.over(batch.topic_partition)
         if self._transactions is not None:
             self._transactions.batch_failed(batch, error, adjust_sequences)
         self._accumulator.complete(batch)
@@ -115,6 +119,8 @@ class BatchOutcomes:
             if batch.drained_s
             else "it could not be sent: its partition had no leader that could be reached"
         )
+        if (reason := self._ongoing_errors.reason) is not None:
+            why += f" ({reason})"
         timeout_ms = self._settings.delivery_timeout_ms
         batch.close_for_appends()
         self.fail(
@@ -131,6 +137,8 @@ class BatchOutcomes:
         if self._transactions is not None:
             self._transactions.batch_completed(batch, result.base_offset)
         self._accumulator.complete(batch)
+        self._ongoing_errors.over(batch.topic_partition)
+        self.stats.acknowledged_at_s = self._clock()
         offset = NO_OFFSET if result.error_code else result.base_offset
         batch.end(None, offset, result.append_time_ms)
 
@@ -150,13 +158,11 @@ class BatchOutcomes:
         for _ in range(min(batch.attempts, 10)):
             backoff.next_ms()
         self.stats.retried(batch)
-        logger.log(
-            logging.DEBUG if batch.attempts < 2 else logging.WARNING,
-            "%r is sent again after %s%s",
-            batch,
-            code.name,
-            f": {message}" if message else "",
-        )
+        text = f"{code.name}: {message}" if message else code.name
+        logger.debug("%r is sent again after %s", batch, text)
+        if code is not ErrorCode.NETWORK_EXCEPTION:  # which is noted by broker
+            error = f"writing to {batch.topic_partition} failed with {text}"
+            self._ongoing_errors.note(batch.topic_partition, error)
         self._accumulator.reenqueue(batch, self._clock() + backoff.next_ms() / 1000)
 
 

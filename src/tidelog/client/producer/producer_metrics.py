@@ -51,6 +51,7 @@ class ProducerStats:
 
     __slots__ = (
         "abort_s",
+        "acknowledged_at_s",
         "batch_bytes",
         "batches_expired",
         "batches_split",
@@ -74,6 +75,8 @@ class ProducerStats:
     )
 
     def __init__(self) -> None:
+        self.acknowledged_at_s: float | None = None
+        """When the last batch was acknowledged."""
         self.records_failed = 0
         self.records_retried = 0
         self.batches_split = 0

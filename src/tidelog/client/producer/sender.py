@@ -53,6 +53,10 @@ _NEVER = float("inf")
 _LONGEST_SLEEP_S = 60.0
 
 
+def _sending_to(node_id: int) -> str:
+    return f"sending to broker {node_id}"
+
+
 class Sender:
     """The background work of one producer."""
 
@@ -196,6 +200,7 @@ class Sender:
             await self._cluster.connection_to(node_id, Deadline(self._settings.request_timeout_ms))
         except TidelogError as error:
             logger.debug("no connection to broker %d: %s", node_id, error)
+            self._cluster.ongoing_errors.note(_sending_to(node_id), error)
             self._cluster.request_update()
 
     def _send(self, node_id: int, batches: list[ProducerBatch]) -> None:
@@ -260,6 +265,7 @@ class Sender:
             except TidelogError as unreadable:
                 self._lost(node_id, batches, unreadable)
                 return
+            self._cluster.ongoing_errors.over(_sending_to(node_id))
             for batch in batches:
                 batch.answered = True
             stats = self._outcomes.stats
@@ -278,6 +284,7 @@ class Sender:
             code, message = ErrorCode.REQUEST_TIMED_OUT, str(error)
         else:
             code, message = ErrorCode.NETWORK_EXCEPTION, str(error)
+        self._cluster.ongoing_errors.note(_sending_to(node_id), error)
         if self._settings.acks == 0:
             logger.warning("records sent with acks=0 were lost: %s", message)
         self._settle(

@@ -68,7 +68,7 @@ def _login(config: ClientConfig) -> SaslLogin:
             return plain(username, password)
         return scram(mechanism, username, password, tokenauth=tokenauth)
 
-    return SaslLogin(mechanism, begin)
+    return SaslLogin(mechanism, begin, remedy="; check sasl.username and sasl.password, or sasl.jaas.config")
 
 
 def _kerberos_login(config: ClientConfig) -> SaslLogin:

@@ -35,6 +35,8 @@ class SaslLogin:
     begin: Callable[[Address], Awaitable[Dialogue]]
     is_slow: bool = False
     """Whether a step of the dialogue may take a while, and belongs into a thread."""
+    remedy: str = ""
+    """How an error of a refused login ends: what to check."""
 
     async def __call__(self, connection: Connection, deadline: Deadline) -> None:
         dialogue = await self.begin(connection.address)
@@ -75,12 +77,15 @@ class SaslLogin:
         if response.error_code:
             code = ErrorCode(response.error_code).name
             raise AuthenticationError(
-                f"{connection.address} refused to begin a login ({code}); is it a SASL listener?"
+                f"{connection.address} refused to begin a login ({code}); for a listener without logins set "
+                "security.protocol=PLAINTEXT, or SSL with TLS"
             )
 
     def _refused(self, connection: Connection, response: SaslAuthenticateResponse) -> AuthenticationError:
         why = response.error_message or ErrorCode(response.error_code).name
-        return AuthenticationError(f"{connection.address} refused the login by {self.mechanism}: {why}")
+        return AuthenticationError(
+            f"{connection.address} refused the login by {self.mechanism}: {why}{self.remedy}"
+        )
 
 
 def _advance(dialogue: Dialogue, answer: bytes | None) -> bytes | None:

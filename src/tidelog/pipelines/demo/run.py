@@ -49,6 +49,8 @@ _QUIET_BROKER = (
     # One small machine: a handful of partitions for groups and transactions is plenty, and starts sooner.
     "offsets.topic.num.partitions=4",
     "transaction.state.log.num.partitions=4",
+    # The first member of a group reads at once.
+    "group.initial.rebalance.delay.ms=0",
 )
 
 

@@ -21,6 +21,7 @@ from tidelog.client.group.membership_choice import membership_for
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
 from tidelog.client.options import CONSUMER, ClientConfig
+from tidelog.client.ongoing_errors import OngoingErrors
 from tidelog.client.retry import Backoff, Deadline
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition, Uuid
@@ -73,6 +74,7 @@ class ScriptedCluster:
 
     def __init__(self) -> None:
         self.updates = Updates()
+        self.ongoing_errors = OngoingErrors()
         self.metrics = Metrics()
         self.metadata = ClusterMetadata("scripted", 7, {7: NODE}, {})
         self.asked: list[Payload] = []
