@@ -66,7 +66,7 @@ PAIRS = (
         CLIENT / "consumer" / "consumer.py",
         core_only=frozenset({"cluster"}),
         any_thread=frozenset(
-            {"subscription", "assignment", "paused", "wakeup", "group_metadata", "ongoing_error"}
+            {"subscription", "assignment", "paused", "wakeup", "group_metadata", "ongoing_error", "health"}
         ),
     ),
     Pair(
@@ -76,7 +76,7 @@ PAIRS = (
         CLIENT / "producer" / "producer.py",
         # A `Producer` starts when it is made, and its `send` waits for room by itself.
         core_only=frozenset({"start", "start_nowait", "drain", "abort_open_transaction"}),
-        any_thread=frozenset({"has_fatal_error", "metrics"}),
+        any_thread=frozenset({"has_fatal_error", "health", "metrics"}),
     ),
 )
 

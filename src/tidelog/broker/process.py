@@ -28,7 +28,7 @@ from tidelog.errors import StorageError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.listeners import Listener
-from tidelog.records import record_walker
+from tidelog.records.compiled import report_interpreted
 from tidelog.version import __version__, commit
 
 logger = logging.getLogger(__name__)
@@ -159,12 +159,7 @@ def _greet(broker: Broker, announce: Callable[[str], None]) -> None:
         broker.image.cluster_id,
         _listed(broker.advertised),
     )
-    if not record_walker.COMPILED:
-        logger.warning(
-            "Records are checked by interpreted code, some hundred times slower than compiled code: install "
-            "a C compiler and Python's headers, then tidelog again (pip install --force-reinstall "
-            "--no-cache-dir --no-deps tidelog)"
-        )
+    report_interpreted()
     announce(_address(broker.advertised[0]))
     _warn_of_too_few_files(broker)
 

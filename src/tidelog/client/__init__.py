@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.failure_policy import Retry as Retry
     from tidelog.client.consumer.failure_policy import Skip as Skip
     from tidelog.client.consumer.failure_policy import Stop as Stop
+    from tidelog.client.consumer.health import ConsumerHealth as ConsumerHealth
     from tidelog.client.consumer.interceptors import ConsumerInterceptor as ConsumerInterceptor
     from tidelog.client.consumer.listener import RebalanceListener as RebalanceListener
     from tidelog.client.consumer.partition_state import OffsetAndMetadata as OffsetAndMetadata
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from tidelog.client.producer.errors import ProducerFencedError as ProducerFencedError
     from tidelog.client.producer.errors import TransactionAbortableError as TransactionAbortableError
     from tidelog.client.producer.errors import TransactionStateError as TransactionStateError
+    from tidelog.client.producer.health import ProducerHealth as ProducerHealth
     from tidelog.client.producer.interceptors import ProducerInterceptor as ProducerInterceptor
     from tidelog.client.producer.producer import Producer as Producer
     from tidelog.client.producer.record import ProducerRecord as ProducerRecord
@@ -98,6 +100,7 @@ EXPORTS = {
     "ConfigSource": "tidelog.client.resources",
     "ConnectionLostError": "tidelog.client.errors",
     "Consumer": "tidelog.client.consumer.consumer",
+    "ConsumerHealth": "tidelog.client.consumer.health",
     "ConsumerInterceptor": "tidelog.client.consumer.interceptors",
     "ConsumerOptions": "tidelog.client.options.option_types",
     "ConsumerRecord": "tidelog.records.record_codec",
@@ -115,6 +118,7 @@ EXPORTS = {
     "OffsetSpec": "tidelog.client.resources",
     "Producer": "tidelog.client.producer.producer",
     "ProducerFencedError": "tidelog.client.producer.errors",
+    "ProducerHealth": "tidelog.client.producer.health",
     "ProducerInterceptor": "tidelog.client.producer.interceptors",
     "ProducerOptions": "tidelog.client.options.option_types",
     "ProducerRecord": "tidelog.client.producer.record",

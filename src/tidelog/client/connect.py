@@ -220,7 +220,8 @@ def _no_broker(address: Address, settings: NetworkSettings, cause: BaseException
     elif isinstance(cause, ConnectionError):
         hint += "; if it requires a client certificate, set ssl.keystore.location"
     return (
-        f"cannot connect to {address}: it accepts connections but does not answer as a Kafka broker does; {hint}"
+        f"cannot connect to {address}: it accepts connections but does not answer as a Kafka broker does; "
+        f"{hint}"
     )
 
 

@@ -151,9 +151,7 @@ class OngoingErrors:
         if longest is None:
             return None
         ago = datetime.timedelta(seconds=self._clock() - longest.since)
-        return OngoingError(
-            str(longest.error), datetime.datetime.now(datetime.UTC) - ago, longest.seconds
-        )
+        return OngoingError(str(longest.error), datetime.datetime.now(datetime.UTC) - ago, longest.seconds)
 
     @property
     def reason(self) -> str | None:

@@ -85,7 +85,8 @@ def test_nobody_listening_is_a_sentence_with_the_mend() -> None:
         with pytest.raises(BrokerUnreachableError) as refused:
             await connect(port)
         assert str(refused.value) == (
-            f"cannot connect to 127.0.0.1:{port}: connection refused; is the broker running? try `tidelog start`"
+            f"cannot connect to 127.0.0.1:{port}: connection refused; is the broker running? "
+            "try `tidelog start`"
         )
 
     asyncio.run(main())

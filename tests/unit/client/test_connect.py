@@ -86,7 +86,9 @@ def test_where_no_address_is_of_use_the_name_is_told(
         async with scripted_broker:
             name_has(monkeypatch, BAD, "127.0.0.3")
             address = Address(NAME, scripted_broker.port)
-            with pytest.raises(BrokerUnreachableError, match=f"cannot connect to {NAME}:.*connection refused"):
+            with pytest.raises(
+                BrokerUnreachableError, match=f"cannot connect to {NAME}:.*connection refused"
+            ):
                 await open_connection(address, NetworkSettings(), Deadline(5000))
 
     asyncio.run(main())

@@ -228,7 +228,8 @@ def test_starting_without_a_broker_waits_for_one_and_then_says_why_there_was_non
         )
         await cluster.start()
         with pytest.raises(
-            RequestTimeoutError, match=r"no metadata of topic 'a' within 0\.1 s: cannot connect to 127\.0\.0\.1:1"
+            RequestTimeoutError,
+            match=r"no metadata of topic 'a' within 0\.1 s: cannot connect to 127\.0\.0\.1:1",
         ):
             await cluster.wait_for_topic("a", cluster.deadline(100))
         assert cluster.metadata is NO_METADATA

@@ -328,7 +328,7 @@ def test_a_client_certificate_is_shown_when_it_is_asked_for(scripted_broker: Any
 
 
 def test_a_listener_that_speaks_no_tls_is_told_apart(scripted_broker: Any, pem: Certificates) -> None:
-    with pytest.raises(BrokerUnreachableError, match="not a TLS listener, set security.protocol=PLAINTEXT"):
+    with pytest.raises(BrokerUnreachableError, match=r"not a TLS listener, set security\.protocol=PLAINTEXT"):
         ask(
             scripted_broker,
             security_protocol="SSL",

@@ -16,6 +16,7 @@ that runs inside a poll.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
@@ -27,12 +28,14 @@ from tidelog.client.consumer.delivered_records import DeliveredRecords
 from tidelog.client.consumer.errors import ConsumerTimeoutError, IllegalStateError, WakeupError
 from tidelog.client.consumer.fetch_config import fetch_config
 from tidelog.client.consumer.fetcher import Fetcher
+from tidelog.client.consumer.health import ConsumerActivity, ConsumerHealth, consumer_health
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import RebalanceListener, Runner, run_here
 from tidelog.client.consumer.metrics import ConsumerTimes, consumer_metrics
 from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata, checked_partition
 from tidelog.client.consumer.poll_port import PollPort
 from tidelog.client.consumer.positions import Positions
+from tidelog.client.consumer.quiet_time import QuietTime
 from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
 from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST, parse_reset_strategy
 from tidelog.client.consumer.subscription_state import (
@@ -49,6 +52,7 @@ from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_pl
 from tidelog.client.metrics import Figures
 from tidelog.client.observers import Observers
 from tidelog.client.offsets import list_offsets
+from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.options.network import network_settings
 from tidelog.client.resources import OffsetResult, OffsetSpec
@@ -56,6 +60,7 @@ from tidelog.client.retry import Deadline
 from tidelog.client.type_variables import K_co, V_co
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.column_codec import RecordColumns
+from tidelog.records.compiled import report_interpreted
 from tidelog.records.record_codec import ConsumerRecord
 
 if TYPE_CHECKING:
@@ -66,7 +71,6 @@ if TYPE_CHECKING:
 PartitionCollection = Collection[TopicPartition]
 _NO_OFFSET = -1
 _POLL_ON_LOOP_S = 0.1
-_FOR_EVER_S = 3600.0 * 24 * 365
 
 T = TypeVar("T")
 
@@ -86,6 +90,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         **keywords: Unpack[ConsumerOptions[K_co, V_co]],
     ) -> None:
         self.config = ClientConfig.parse(CONSUMER, options, *topics, **keywords)
+        report_interpreted()
         self._fetch_config = fetch_config(self.config)
         self._subscription = SubscriptionState(parse_reset_strategy(self.config.str("auto.offset.reset")))
         self._membership: GroupMembership = membership_for(self.config)
@@ -109,6 +114,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._wakeup = False
         self._all_settled = False
         self._polled_at = 0.0
+        self._process: int | None = None
         self._times = ConsumerTimes()
 
     @property
@@ -159,6 +165,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._cluster.subscribe_updates(self._metadata_changed)
         self._observers.start(self._cluster)
         self._fetcher.stats.on_change = self._observers.figures_changed
+        self._process = os.getpid()
         await self._cluster.start()
         self._subscription_changed()
 
@@ -275,14 +282,18 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def records(self, timeout: float | None = None) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
 
-        Offsets are committed as far as the loop has got.
+        The time begins with the first assignment of partitions. Offsets are committed as far as the loop has
+        got.
         """
+        quiet = self._quiet_time(timeout)
         while not self._closed:
-            records = await self.poll(_FOR_EVER_S if timeout is None else timeout)
-            if not records and timeout is not None:
+            records = await self.poll(quiet.wait_s())
+            if records:
+                for record in self._begin_delivery(records):
+                    yield record
+                quiet.begin()
+            elif quiet.is_over():
                 return
-            for record in self._begin_delivery(records):
-                yield record
 
     def wakeup(self) -> None:
         """Make the ``poll`` that waits, or else the next one, raise ``WakeupError``; from any thread."""
@@ -427,6 +438,32 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """
         return self._ongoing_errors.longest if self._started else None
 
+    def health(self, patience: float = PATIENCE_S) -> ConsumerHealth:
+        """Whether this consumer works, for a readiness probe: at once, from memory, from any thread.
+
+        An error that keeps it from reading counts once it has lasted for more than ``patience`` seconds.
+        """
+        has_begun = self._process is not None  # the last thing of a start, which may go on in another thread
+        unusable = "the consumer is closed" if self._closed else None
+        if has_begun and self._process != os.getpid():
+            unusable = "the consumer belongs to the parent of this process: make one here"
+        polled_at = max(self._times.last_poll_s, self._polled_at)
+        return consumer_health(
+            self._subscription,
+            self._membership.status(),
+            ConsumerActivity(
+                unusable,
+                has_metadata=has_begun and self._cluster.updates.version > 0,
+                is_polling=self._polling,
+                polled_at=polled_at or None,
+                fetched_at=self._fetcher.stats.answered_at if has_begun else None,
+                max_poll_interval_s=self.config.int("max.poll.interval.ms") / 1000,
+                isolation=self._fetch_config.isolation_level,
+                error=self._ongoing_errors.current if has_begun else None,
+            ),
+            patience,
+        )
+
     def metrics(self) -> Figures:
         """Figures of this consumer, its partitions and its brokers, by Kafka's names; times in ms."""
         return self._cluster.metrics.snapshot() if self._started else Figures()
@@ -455,6 +492,15 @@ class AsyncConsumer(Generic[K_co, V_co]):
         for partition in wanted:
             self._subscription.request_reset(partition, EARLIEST if earliest else LATEST)
         self._delivered.drop_partitions(wanted)
+
+    def _quiet_time(self, timeout: float | None) -> QuietTime:
+        return QuietTime(
+            timeout,
+            assigned_at=lambda: self._subscription.assigned_at,
+            reason=lambda: trouble[1] if (trouble := self.ongoing_error()) else None,
+            blocked_limit_s=self.config.int("default.api.timeout.ms") / 1000,
+            rebalance_limit_s=self.config.int("max.poll.interval.ms") / 1000,
+        )
 
     # The way of a poll
 
@@ -682,4 +728,5 @@ def open_poll_port(consumer: AsyncConsumer[K_co, V_co], *, run_callback: Runner)
         times=consumer._times,
         poll=consumer._poll_on_loop,
         poll_arrow=consumer._poll_arrow_on_loop,
+        quiet_time=consumer._quiet_time,
     )

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Self, TypeVar
 from tidelog.client.consumer.async_consumer import AsyncConsumer, PartitionCollection, open_poll_port
 from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
+from tidelog.client.consumer.health import ConsumerHealth
 from tidelog.client.consumer.listener import Call, RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
@@ -32,6 +33,7 @@ from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
+from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import ClientConfig
 from tidelog.client.resources import OffsetResult
 from tidelog.client.type_variables import K_co, V_co
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_A_YEAR_S = 3600.0 * 24 * 365
 
 
 class _Errand:
@@ -170,14 +170,18 @@ class Consumer(Generic[K_co, V_co]):
     def records(self, timeout: float | None = None) -> Iterator[ConsumerRecord[K_co, V_co]]:
         """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
 
-        Offsets are committed as far as the loop has got.
+        The time begins with the first assignment of partitions. Offsets are committed as far as the loop has
+        got.
         """
         port = self._port
+        quiet = port.quiet_time(timeout)
         while not port.is_closed():
-            records = self.poll(_A_YEAR_S if timeout is None else timeout)
-            if not records and timeout is not None:
+            records = self.poll(quiet.wait_s())
+            if records:
+                yield from port.begin_delivery(records)
+                quiet.begin()
+            elif quiet.is_over():
                 return
-            yield from port.begin_delivery(records)
 
     # Between the threads
 
@@ -395,6 +399,13 @@ class Consumer(Generic[K_co, V_co]):
         Errors that may pass are retried for as long as they last: this is for those who will not wait.
         """
         return self._core.ongoing_error()
+
+    def health(self, patience: float = PATIENCE_S) -> ConsumerHealth:
+        """Whether this consumer works, for a readiness probe: at once, from memory, from any thread.
+
+        An error that keeps it from reading counts once it has lasted for more than ``patience`` seconds.
+        """
+        return self._core.health(patience)
 
     def metrics(self) -> Figures:
         """Figures of this consumer, its partitions and its brokers, by Kafka's names; times in ms."""

@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
@@ -323,6 +324,7 @@ class Fetcher:
         self.stats.throttle_ms.record(result.throttle_time_ms)
         self._cluster.throttle(sent.node, result.throttle_time_ms, sent.channel)
         if sent.session.accept(result.error_code, result.session_id):
+            self.stats.answered_at = time.monotonic()
             self._answers.accept(sent.session, sent.asked, result)
         else:
             self._answers.refused(sent.node, sent.session, result.error_code)

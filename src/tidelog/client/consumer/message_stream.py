@@ -29,6 +29,7 @@ from tidelog.client.consumer.failure_policy import (
     Stop,
     dead_letter_headers,
 )
+from tidelog.client.consumer.health import ConsumerHealth
 from tidelog.client.consumer.listener import RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.group.errors import CommitFailedError
@@ -120,6 +121,10 @@ class MessageStream:
         self._stopping = True
         with contextlib.suppress(RuntimeError):  # its loop is closed: the stream has ended
             self._consumer.wakeup()
+
+    def health(self, patience: float) -> ConsumerHealth:
+        """Whether the stream's consumer works; from any thread."""
+        return self._consumer.health(patience)
 
     @property
     def is_handling_here(self) -> bool:

@@ -50,6 +50,7 @@ class FetchStats:
 
     __slots__ = (
         "all",
+        "answered_at",
         "failed",
         "lag",
         "latency_ms",
@@ -65,6 +66,8 @@ class FetchStats:
         self.requests = 0
         self.responses = 0
         self.failed = 0
+        self.answered_at: float | None = None
+        """When a broker last answered a fetch, by the monotonic clock."""
         self.latency_ms = Latency()
         self.throttle_ms = Stat()
         self.lag = Stat()

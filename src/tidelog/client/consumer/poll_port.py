@@ -11,6 +11,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, NamedTuple, Protocol
 
 from tidelog.client.consumer.metrics import ConsumerTimes
+from tidelog.client.consumer.quiet_time import QuietTime
 from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.ids import TopicPartition
 from tidelog.records.column_codec import RecordColumns
@@ -50,3 +51,5 @@ class PollPort(NamedTuple):
     poll: Callable[[float, int | None], Coroutine[Any, Any, list[ConsumerRecord]]]
     """To be run on the loop: a whole poll, of which ``times`` is not told."""
     poll_arrow: PollArrow
+    quiet_time: Callable[[float | None], QuietTime]
+    """How long an iteration with this timeout waits."""

@@ -24,9 +24,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import FailurePolicy, Stop
+from tidelog.client.consumer.health import StreamsHealth
 from tidelog.client.consumer.message_stream import DeadLetters, MessageStream, StreamOutcome
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
+from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
 from tidelog.errors import ConfigError
 
@@ -126,6 +128,23 @@ class StreamConsumer:
                 raise
             return False
         return True
+
+    def health(self, patience: float = PATIENCE_S) -> StreamsHealth:
+        """Whether all streams work, for a readiness probe: at once, from memory, from any thread.
+
+        An error that keeps a stream from reading counts once it has lasted for more than ``patience``
+        seconds.
+        """
+        streams = {stream.name: stream.health(patience) for stream in list(self._running)}
+        reason = next((f"{name}: {each.reason}" for name, each in streams.items() if not each.ok), None)
+        if self._closed:
+            reason = "the streams are closed"
+        elif self._ended is not None and self._ended.done():
+            failed = None if self._ended.cancelled() else self._ended.exception()
+            reason = "the streams have ended" + ("" if failed is None else f": {failed}")
+        elif not streams:
+            reason = "the streams have not started yet"
+        return StreamsHealth(ok=reason is None, reason=reason, streams=streams)
 
     def stop(self) -> None:
         """Have the streams end once the records in work are handled; from any thread, also from a handler."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import enum
 import logging
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -69,6 +70,8 @@ class SubscriptionState:
         """Grows with every change of assignment."""
         self.subscription_id = 0
         """Grows with every change of subscription: a membership compares it to know that it must rejoin."""
+        self.assigned_at: float | None = None
+        """When the first assignment of this subscription came, by the monotonic clock; None before it."""
         self.held_back: dict[TopicPartition, FetchPosition] = {}
         """Positions of partitions with records that iteration has taken but not yet handed out."""
         self.on_position_change: Callable[[], None] = lambda: None
@@ -83,7 +86,10 @@ class SubscriptionState:
         """Read these topics as a member of a group; whether that is a change."""
         self._require_type(SubscriptionType.TOPICS)
         self.listener = listener
-        return self._set_topics(frozenset(topics))
+        changed = self._set_topics(frozenset(topics))
+        if changed:
+            self.assigned_at = None
+        return changed
 
     def subscribe_pattern(self, pattern: re.Pattern[str], listener: RebalanceListener | None = None) -> None:
         """Read all topics whose whole name matches, also those that are created later."""
@@ -92,6 +98,7 @@ class SubscriptionState:
         if pattern != self.pattern:
             self.pattern = pattern
             self.subscription_id += 1
+            self.assigned_at = None
 
     def subscribe_broker_pattern(
         self, pattern: SubscriptionPattern, listener: RebalanceListener | None = None
@@ -102,6 +109,7 @@ class SubscriptionState:
         if pattern != self.broker_pattern:
             self.broker_pattern = pattern
             self.subscription_id += 1
+            self.assigned_at = None
 
     def match_topics(self, known: Iterable[str]) -> bool:
         """Metadata names these topics: take those that match the pattern; whether that is a change."""
@@ -112,6 +120,7 @@ class SubscriptionState:
     def assign(self, partitions: Collection[TopicPartition]) -> bool:
         """Read exactly these partitions, without a group's help; whether that is a change."""
         self._require_type(SubscriptionType.ASSIGNED)
+        self.note_assigned()
         if self._assignment.keys() == set(partitions):
             return False
         self._set_assignment(partitions)
@@ -124,6 +133,7 @@ class SubscriptionState:
         self.listener = None
         self.pattern = None
         self.broker_pattern = None
+        self.assigned_at = None
         self._group_topics = frozenset()
         self._set_topics(frozenset())
         self._set_assignment(())
@@ -170,6 +180,11 @@ class SubscriptionState:
         if not self.is_auto_assigned:
             raise IllegalStateError(f"a group cannot assign partitions: the consumer is {self.describe()}")
         self._set_assignment(partitions)
+
+    def note_assigned(self) -> None:
+        """An assignment is complete, which may be of no partition at all."""
+        if self.assigned_at is None:
+            self.assigned_at = time.monotonic()
 
     def accepts(self, partitions: Iterable[TopicPartition]) -> bool:
         """Whether all of an assignment is subscribed to; if not, the subscription has changed since."""
@@ -319,8 +334,18 @@ class SubscriptionState:
 
     def lag(self, partition: TopicPartition, isolation: IsolationLevel) -> int | None:
         """How many offsets lie before the end that the last fetch saw; None before the first."""
-        state = self.state(partition)
-        position = self.consumed_position(partition)
+        return self._lag_of(partition, self.state(partition), isolation)
+
+    def lags(self, isolation: IsolationLevel) -> dict[TopicPartition, int]:
+        """The lag of every assigned partition of which it is known; from any thread."""
+        found = {partition: self._lag_of(partition, state, isolation) for partition, state in self.states()}
+        return {partition: lag for partition, lag in found.items() if lag is not None}
+
+    def _lag_of(
+        self, partition: TopicPartition, state: PartitionState, isolation: IsolationLevel
+    ) -> int | None:
+        held = self.held_back.get(partition)
+        position = state.position if held is None else held
         committed = isolation is IsolationLevel.READ_COMMITTED
         end = state.last_stable_offset if committed else state.high_watermark
         return None if end is None or position is None else max(end - position.offset, 0)

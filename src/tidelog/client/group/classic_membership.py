@@ -33,7 +33,7 @@ from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, 
 from tidelog.client.group.handover import failure_of
 from tidelog.client.group.leader import Leader
 from tidelog.client.group.member_offsets import MemberOffsets
-from tidelog.client.group.membership import ConsumerGroupMetadata
+from tidelog.client.group.membership import ConsumerGroupMetadata, MembershipState, MembershipStatus
 from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -62,6 +62,7 @@ class ClassicMembership:
         self._identity = ConsumerGroupMetadata(self._group_id, group_instance_id=self._instance_id)
         self._joined_topics: frozenset[str] | None = None
         self._needs_prepare = True
+        self._started = False
         self._joining: asyncio.Task[bytes] | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
@@ -78,7 +79,9 @@ class ClassicMembership:
         self._callbacks = callbacks
         self._link = CoordinatorLink(cluster, self._group_id)
         self._link.on_found = self._tell
-        metrics = GroupMetrics(cluster.metrics, callbacks.times, lambda: len(subscription.assignment))
+        self._metrics = metrics = GroupMetrics(
+            cluster.metrics, callbacks.times, lambda: len(subscription.assignment)
+        )
         self._member = ClassicMember(config, self._link, self, metrics, self._tell)
         self._group_offsets = GroupOffsets(self._link, config, metrics)
         self._offsets = MemberOffsets(self._group_offsets, subscription, config, self._commit_once)
@@ -91,6 +94,7 @@ class ClassicMembership:
             auto_create=config.bool("allow.auto.create.topics"),
         )
         self._forget_updates = cluster.subscribe_updates(self._metadata_changed)
+        self._started = True
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -111,6 +115,27 @@ class ClassicMembership:
     def group_metadata(self) -> ConsumerGroupMetadata:
         # After being thrown out this still names the old generation: so a transaction's offsets are refused.
         return self._identity
+
+    def status(self) -> MembershipStatus:
+        if not self._started:
+            return MembershipStatus(MembershipState.UNJOINED, self._group_id)
+        member = self._member
+        generation, state = member.generation, member.state
+        if member.is_fenced:
+            shown = MembershipState.FENCED
+        elif state is MemberState.UNJOINED:
+            shown = MembershipState.UNJOINED
+        elif state is MemberState.STABLE and self._joining is None:
+            shown = MembershipState.STABLE
+        else:
+            shown = MembershipState.REBALANCING
+        return MembershipStatus(
+            shown,
+            self._group_id,
+            generation.member_id or None,
+            None if generation.is_lost else generation.generation_id,
+            self._metrics.committed_at,
+        )
 
     # Rebalances
 
@@ -226,6 +251,7 @@ class ClassicMembership:
             failure = failure or error
         self._auto_commit.reset(asyncio.get_running_loop().time() * 1000)
         self._subscription.assign_from_group(sorted(assigned))
+        self._subscription.note_assigned()
         later = await failure_of(self._callbacks.assigned(sorted(assigned - owned)))
         failure = failure or later
         if failure is not None:

@@ -23,7 +23,7 @@ from tidelog.client.group.errors import kicked_out, not_a_member
 from tidelog.client.group.group_offsets import NOBODY, Committer, GroupOffsets, Offsets
 from tidelog.client.group.handover import failure_of
 from tidelog.client.group.member_offsets import MemberOffsets
-from tidelog.client.group.membership import ConsumerGroupMetadata
+from tidelog.client.group.membership import ConsumerGroupMetadata, MembershipState, MembershipStatus
 from tidelog.client.group.metrics import GroupMetrics
 from tidelog.client.group.topic_names import TopicNames
 from tidelog.client.retry import Deadline
@@ -65,7 +65,6 @@ class ConsumerMembership:
         config: ClientConfig,
         callbacks: RebalanceCallbacks,
     ) -> None:
-        self._started = True
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
@@ -79,6 +78,7 @@ class ConsumerMembership:
         self._offsets = MemberOffsets(self._group_offsets, subscription, config, self._commit_once)
         self._auto_commit = self._offsets.auto
         self._handover = self._offsets.handover
+        self._started = True
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -99,6 +99,25 @@ class ConsumerMembership:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         return self._member.identity if self._started else self._identity
+
+    def status(self) -> MembershipStatus:
+        if not self._started:
+            return MembershipStatus(MembershipState.UNJOINED, self._group_id)
+        member = self._member
+        is_member = member.is_member
+        if member.phase in (MemberPhase.LEFT, MemberPhase.LOST):
+            state = MembershipState.UNJOINED
+        elif is_member and self._is_carried_out:
+            state = MembershipState.STABLE
+        else:
+            state = MembershipState.REBALANCING
+        return MembershipStatus(
+            state,
+            self._group_id,
+            member.member_id,
+            member.epoch if is_member else None,
+            self._metrics.committed_at,
+        )
 
     # Reconciliation
 
@@ -148,6 +167,7 @@ class ConsumerMembership:
         if taken:
             failure = await failure_of(self._callbacks.revoked(sorted(taken)))
         self._subscription.assign_from_group(sorted(wanted))
+        self._subscription.note_assigned()
         self._cluster.updates.retain_topics(self._subscription.metadata_topics)
         self._auto_commit.reset(asyncio.get_running_loop().time() * 1000)
         later = await failure_of(self._callbacks.assigned(sorted(wanted - owned)))

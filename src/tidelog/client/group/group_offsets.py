@@ -7,6 +7,7 @@ does. What a refused commit means for the membership is the caller's to say.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
@@ -108,6 +109,7 @@ class GroupOffsets:
             raise KafkaError(
                 ErrorCode.TOPIC_AUTHORIZATION_FAILED, f"this client may not commit offsets of topics {names}"
             )
+        self._metrics.committed_at = time.monotonic()
 
     async def fetch(
         self, committer: Committer, partitions: Collection[TopicPartition], deadline: Deadline

@@ -12,9 +12,10 @@ The assignment in ``SubscriptionState`` changes, and listeners are called, insid
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.client.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError
@@ -37,6 +38,32 @@ class ConsumerGroupMetadata:
     generation_id: int = -1
     member_id: str = ""
     group_instance_id: str | None = None
+
+
+class MembershipState(enum.Enum):
+    """How a consumer stands to its group, in either protocol."""
+
+    NO_GROUP = "no group"
+    """The consumer has no ``group.id``."""
+    UNJOINED = "unjoined"
+    """It has not joined yet, has left, or was evicted."""
+    REBALANCING = "rebalancing"
+    """It joins, or takes over another assignment."""
+    STABLE = "stable"
+    """It is a member with an assignment, which may be empty."""
+    FENCED = "fenced"
+    """Another consumer has joined with its ``group.instance.id``."""
+
+
+class MembershipStatus(NamedTuple):
+    """A consumer's place in its group at one moment; to be read by any thread."""
+
+    state: MembershipState = MembershipState.NO_GROUP
+    group_id: str | None = None
+    member_id: str | None = None
+    generation: int | None = None
+    committed_at: float | None = None
+    """When offsets were last committed, by the monotonic clock."""
 
 
 class GroupMembership(Protocol):
@@ -89,6 +116,9 @@ class GroupMembership(Protocol):
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Who this member is now."""
 
+    def status(self) -> MembershipStatus:
+        """How far this member has got; from any thread, also before ``start``."""
+
 
 class NoGroup:
     """For consumers without ``group.id``: partitions are assigned by hand and nothing can be committed."""
@@ -132,6 +162,9 @@ class NoGroup:
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         raise self._refusal("name its group")
+
+    def status(self) -> MembershipStatus:
+        return MembershipStatus()
 
     @staticmethod
     def _refusal(what: str) -> KafkaError:

@@ -47,6 +47,8 @@ class GroupMetrics:
         self._settled_at: float | None = None
         self._heartbeat_at: float | None = None
         self.rebalances = 0
+        self.committed_at: float | None = None
+        """When offsets were last committed, by the monotonic clock."""
         metrics.add_one(COORDINATOR, self)
 
     async def timed(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -27,11 +28,13 @@ from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
 from tidelog.client.observers import Observers
+from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.options.network import network_settings
 from tidelog.client.producer.batch_outcomes import BatchOutcomes
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool
 from tidelog.client.producer.errors import TransactionAbortedError
+from tidelog.client.producer.health import ProducerActivity, ProducerHealth, producer_health
 from tidelog.client.producer.producer_metrics import ProducerStats, producer_metrics
 from tidelog.client.producer.quick_send import RecordFuture
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
@@ -43,12 +46,14 @@ from tidelog.client.producer.sender import Sender
 from tidelog.client.producer.settings import settings_from
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transaction_manager import TransactionManager
+from tidelog.client.producer.transaction_states import words
 from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction, Transactions
 from tidelog.client.retry import Deadline
 from tidelog.client.type_variables import K, V
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
+from tidelog.records.compiled import report_interpreted
 from tidelog.records.record import RecordHeader
 
 if TYPE_CHECKING:
@@ -90,6 +95,7 @@ class AsyncProducer(Generic[K, V]):
         **keywords: Unpack[ProducerOptions[K, V]],
     ) -> None:
         self.config = ClientConfig.parse(PRODUCER, options, **keywords)
+        report_interpreted()
         settings = settings_from(self.config)
         transactions = TransactionManager(settings.transactional_id) if settings.enable_idempotence else None
         pool = BufferPool(settings.buffer_memory, max(settings.batch_size, 1))
@@ -117,6 +123,7 @@ class AsyncProducer(Generic[K, V]):
         self._pumps: dict[str, asyncio.Task[None]] = {}
         self._started = False
         self._closed = False
+        self._process: int | None = None
 
     # -- life
 
@@ -165,6 +172,7 @@ class AsyncProducer(Generic[K, V]):
         self.stats.on_topic = self._observers.figures_changed
         self.cluster.updates.start()
         self.sender.start()
+        self._process = os.getpid()
 
     def _updated(self, metadata: object) -> None:
         self.send_path.learn(self.cluster.metadata)
@@ -295,6 +303,39 @@ class AsyncProducer(Generic[K, V]):
     def has_fatal_error(self) -> bool:
         """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
         return self._transactions is not None and self._transactions.has_fatal_error
+
+    def health(self, patience: float = PATIENCE_S) -> ProducerHealth:
+        """Whether this producer works, for a readiness probe: at once, from memory, from any thread.
+
+        An error that keeps it from sending counts once it has lasted for more than ``patience`` seconds.
+        """
+        has_begun = self._process is not None
+        manager = self._transactions
+        unusable: str | None = None
+        if has_begun and self._process != os.getpid():
+            unusable = "the producer belongs to the parent of this process: make one here"
+        elif self._closed:
+            unusable = "the producer is closed"
+        elif manager is not None and manager.has_fatal_error:
+            unusable = f"the producer has failed, close it and make another: {manager.last_error}"
+        is_transactional = manager is not None and manager.is_transactional
+        return producer_health(
+            ProducerActivity(
+                unusable,
+                has_metadata=has_begun and self.cluster.updates.version > 0,
+                is_connected=has_begun and any(peer.connection is not None for peer in self.cluster.peers),
+                batches=list(self._accumulator.incomplete),
+                in_flight=self.sender.in_flight_batches if has_begun else (),
+                waiting_records=sum(len(line) for line in list(self._waiting.values())),
+                buffered_bytes=self.pool.total_bytes - self.pool.available_bytes,
+                requests=self.sender.in_flight_requests if has_begun else 0,
+                acknowledged_at=self.stats.acknowledged_at_s,
+                transactional_id=None if manager is None else manager.transactional_id,
+                transaction_state=words(manager.state) if is_transactional and manager is not None else None,
+                error=self.cluster.ongoing_errors.current if has_begun else None,
+            ),
+            patience,
+        )
 
     def metrics(self) -> Figures:
         """Figures about this producer, its topics and its brokers, by Kafka's names; times in ms."""

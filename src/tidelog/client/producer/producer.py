@@ -25,9 +25,11 @@ from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
+from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import ClientConfig
 from tidelog.client.producer.async_producer import AsyncProducer, open_send_port
 from tidelog.client.producer.buffer_pool import BufferExhaustedError
+from tidelog.client.producer.health import ProducerHealth
 from tidelog.client.producer.quick_send import TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
 from tidelog.client.producer.record_future import Delivery
@@ -238,6 +240,13 @@ class Producer(Generic[K, V]):
     def has_fatal_error(self) -> bool:
         """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
         return self._core.has_fatal_error
+
+    def health(self, patience: float = PATIENCE_S) -> ProducerHealth:
+        """Whether this producer works, for a readiness probe: at once, from memory, from any thread.
+
+        An error that keeps it from sending counts once it has lasted for more than ``patience`` seconds.
+        """
+        return self._core.health(patience)
 
     def metrics(self) -> Figures:
         """Figures about this producer, its topics and its brokers, by Kafka's names; times in ms."""

@@ -126,8 +126,13 @@ class Sender:
 
     @property
     def in_flight_requests(self) -> int:
-        """Produce requests that wait for their answers."""
-        return self._in_flight.total()
+        """Produce requests that wait for their answers; from any thread."""
+        return sum(list(self._in_flight.values()))
+
+    @property
+    def in_flight_batches(self) -> list[ProducerBatch]:
+        """The batches in those requests; from any thread."""
+        return list(self._flying)
 
     async def _run(self) -> None:
         while True:

@@ -20,8 +20,8 @@ from tidelog.client.group.membership import GroupMembership
 from tidelog.client.group.membership_choice import membership_for
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
-from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.ongoing_errors import OngoingErrors
+from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.retry import Backoff, Deadline
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition, Uuid
