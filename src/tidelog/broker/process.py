@@ -28,6 +28,7 @@ from tidelog.errors import StorageError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.listeners import Listener
+from tidelog.records import record_walker
 from tidelog.records.compiled import report_interpreted
 from tidelog.version import __version__, commit
 
@@ -159,7 +160,7 @@ def _greet(broker: Broker, announce: Callable[[str], None]) -> None:
         broker.image.cluster_id,
         _listed(broker.advertised),
     )
-    report_interpreted()
+    report_interpreted(record_walker.COMPILED)
     announce(_address(broker.advertised[0]))
     _warn_of_too_few_files(broker)
 

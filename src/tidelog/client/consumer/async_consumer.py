@@ -61,7 +61,7 @@ from tidelog.client.type_variables import K_co, V_co
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.compiled import report_interpreted
-from tidelog.records.record_codec import ConsumerRecord
+from tidelog.records.record_codec import COMPILED, ConsumerRecord
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -90,7 +90,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         **keywords: Unpack[ConsumerOptions[K_co, V_co]],
     ) -> None:
         self.config = ClientConfig.parse(CONSUMER, options, *topics, **keywords)
-        report_interpreted()
+        report_interpreted(COMPILED)
         self._fetch_config = fetch_config(self.config)
         self._subscription = SubscriptionState(parse_reset_strategy(self.config.str("auto.offset.reset")))
         self._membership: GroupMembership = membership_for(self.config)
@@ -459,6 +459,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
                 fetched_at=self._fetcher.stats.answered_at if has_begun else None,
                 max_poll_interval_s=self.config.int("max.poll.interval.ms") / 1000,
                 isolation=self._fetch_config.isolation_level,
+                held_back=self._delivered.positions(),
                 error=self._ongoing_errors.current if has_begun else None,
             ),
             patience,

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidelog.client.consumer.partition_state import FetchPosition
 from tidelog.client.consumer.subscription_state import SubscriptionState, SubscriptionType
 from tidelog.client.group.membership import MembershipState, MembershipStatus
 from tidelog.client.ongoing_errors import OngoingError
@@ -98,6 +99,8 @@ class ConsumerActivity(NamedTuple):
     fetched_at: float | None
     max_poll_interval_s: float
     isolation: IsolationLevel
+    held_back: Mapping[TopicPartition, FetchPosition]
+    """Positions of partitions with records that iteration has not handed out yet."""
     error: OngoingError | None
 
 
@@ -112,7 +115,7 @@ def consumer_health(
     if activity.is_polling and not subscription.is_auto_assigned:
         since_poll = 0.0  # a member is woken by its heartbeats, others may wait in one poll for hours
     reason = activity.unusable or _problem(subscription, member, activity, since_poll, patience_s)
-    lags = subscription.lags(activity.isolation)
+    lags = subscription.lags(activity.isolation, activity.held_back)
     return ConsumerHealth(
         ok=reason is None,
         reason=reason,

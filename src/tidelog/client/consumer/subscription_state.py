@@ -15,7 +15,7 @@ import enum
 import logging
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tidelog.client.consumer.errors import (
@@ -334,21 +334,19 @@ class SubscriptionState:
 
     def lag(self, partition: TopicPartition, isolation: IsolationLevel) -> int | None:
         """How many offsets lie before the end that the last fetch saw; None before the first."""
-        return self._lag_of(partition, self.state(partition), isolation)
+        return _lag(self.state(partition), self.held_back.get(partition), isolation)
 
-    def lags(self, isolation: IsolationLevel) -> dict[TopicPartition, int]:
-        """The lag of every assigned partition of which it is known; from any thread."""
-        found = {partition: self._lag_of(partition, state, isolation) for partition, state in self.states()}
+    def lags(
+        self, isolation: IsolationLevel, held_back: Mapping[TopicPartition, FetchPosition]
+    ) -> dict[TopicPartition, int]:
+        """The lag of every assigned partition of which it is known; from any thread.
+
+        ``held_back`` has the positions of partitions with records that iteration has not handed out yet.
+        """
+        found = {
+            partition: _lag(state, held_back.get(partition), isolation) for partition, state in self.states()
+        }
         return {partition: lag for partition, lag in found.items() if lag is not None}
-
-    def _lag_of(
-        self, partition: TopicPartition, state: PartitionState, isolation: IsolationLevel
-    ) -> int | None:
-        held = self.held_back.get(partition)
-        position = state.position if held is None else held
-        committed = isolation is IsolationLevel.READ_COMMITTED
-        end = state.last_stable_offset if committed else state.high_watermark
-        return None if end is None or position is None else max(end - position.offset, 0)
 
     def _in_state(self, wanted: FetchState) -> list[TopicPartition]:
         return [partition for partition, state in self._assignment.items() if state.fetch_state is wanted]
@@ -379,3 +377,10 @@ class SubscriptionState:
                 "exclude one another; call unsubscribe first"
             )
         self.type = wanted
+
+
+def _lag(state: PartitionState, held: FetchPosition | None, isolation: IsolationLevel) -> int | None:
+    position = state.position if held is None else held
+    committed = isolation is IsolationLevel.READ_COMMITTED
+    end = state.last_stable_offset if committed else state.high_watermark
+    return None if end is None or position is None else max(end - position.offset, 0)

@@ -55,6 +55,7 @@ from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.compiled import report_interpreted
 from tidelog.records.record import RecordHeader
+from tidelog.records.record_codec import COMPILED
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -95,7 +96,7 @@ class AsyncProducer(Generic[K, V]):
         **keywords: Unpack[ProducerOptions[K, V]],
     ) -> None:
         self.config = ClientConfig.parse(PRODUCER, options, **keywords)
-        report_interpreted()
+        report_interpreted(COMPILED)
         settings = settings_from(self.config)
         transactions = TransactionManager(settings.transactional_id) if settings.enable_idempotence else None
         pool = BufferPool(settings.buffer_memory, max(settings.batch_size, 1))
