@@ -167,3 +167,24 @@ def test_a_cancelled_request_leaves_later_answers_with_their_requests(scripted_b
         cluster_id="described"
     )
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("answered", [0, 1])
+def test_a_connection_that_is_closed_at_its_first_request_points_to_the_login(
+    scripted_broker: Any, answered: int
+) -> None:
+    async def main() -> None:
+        async with scripted_broker:
+            connection = await connect(scripted_broker.port)
+            request = MetadataRequest(topics=[])
+            for _ in range(answered):
+                await connection.request(request, MetadataResponse, Deadline(30_000))
+            # As Kafka's brokers do where they expect a login.
+            scripted_broker.versions.pop(ApiKey.METADATA)
+            with pytest.raises(ConnectionLostError) as lost:
+                await connection.request(request, MetadataResponse, Deadline(30_000))
+            hint = "if its listener requires a login, set security.protocol"
+            assert (hint in str(lost.value)) is not bool(answered)
+            await connection.close()
+
+    asyncio.run(main())

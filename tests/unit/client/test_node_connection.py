@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from tidelog.client.address import Address
 from tidelog.client.errors import BrokerUnreachableError, is_retriable
 from tidelog.client.node_connection import NodeConnection
+from tidelog.client.ongoing_errors import ConnectionFailures
 from tidelog.client.retry import Deadline
 from tidelog.client.settings import NetworkSettings
 from tidelog.client.traffic import Traffic
@@ -61,3 +64,23 @@ def test_whoever_is_cancelled_while_waiting_is_cancelled_and_the_others_wait_on(
             await second
 
     run_silent(scripted_broker, action)
+
+
+def test_an_advertised_address_that_was_never_reached_points_to_the_option_of_the_broker(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        with socket.socket() as held:
+            held.bind(("127.0.0.1", 0))
+            address = Address("127.0.0.1", held.getsockname()[1])
+            peer = NodeConnection(
+                address, NetworkSettings(), Traffic(), ConnectionFailures(), is_advertised=True
+            )
+            with pytest.raises(BrokerUnreachableError):
+                await peer.connected(Deadline(30_000))
+            await peer.close()
+            (warning,) = (each.getMessage() for each in caplog.records if each.levelno == logging.WARNING)
+            assert warning.startswith(f"cannot connect to {address}: connection refused")
+            assert warning.endswith("(a broker advertises this address: check its advertised.listeners)")
+
+    asyncio.run(main())
