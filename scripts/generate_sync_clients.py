@@ -76,7 +76,7 @@ PAIRS = (
         CLIENT / "producer" / "producer.py",
         # A `Producer` starts when it is made, and its `send` waits for room by itself.
         core_only=frozenset({"start", "start_nowait", "drain", "abort_open_transaction"}),
-        any_thread=frozenset({"has_fatal_error", "health", "metrics"}),
+        any_thread=frozenset({"has_fatal_error", "health", "metrics", "ongoing_error"}),
     ),
 )
 

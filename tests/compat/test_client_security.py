@@ -203,13 +203,13 @@ def test_a_broker_that_asks_for_a_certificate_and_gets_none_is_an_error_that_say
 
 def test_speaking_without_tls_to_a_tls_listener_is_told_apart(secured: Secured) -> None:
     with pytest.raises(
-        BrokerUnreachableError, match="security.protocol=PLAINTEXT.* for a TLS listener|is a TLS listener"
+        BrokerUnreachableError, match=r"security\.protocol=PLAINTEXT.* for a TLS listener|is a TLS listener"
     ):
         ask(secured.address("TLS"))
 
 
 def test_speaking_tls_to_a_listener_without_is_told_apart(secured: Secured) -> None:
-    with pytest.raises(BrokerUnreachableError, match="not a TLS listener, set security.protocol="):
+    with pytest.raises(BrokerUnreachableError, match=r"not a TLS listener, set security\.protocol="):
         ask(
             secured.address("LOGIN"),
             security_protocol="SSL",

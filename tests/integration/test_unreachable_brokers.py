@@ -136,10 +136,10 @@ def test_producers_and_admin_clients_report_it_too(caplog: pytest.LogCaptureFixt
     with closed_port() as port:
         refused = f"cannot connect to 127.0.0.1:{port}: connection refused"
         with Producer(bootstrap_servers=f"127.0.0.1:{port}", **QUICK) as producer:
-            wait_until(lambda: producer.health().ongoing_error is not None, "an ongoing error")
-            error = producer.health().ongoing_error
-            assert error is not None
-            assert error.error.startswith(refused)
+            wait_until(producer.ongoing_error, "an ongoing error")
+            ongoing = producer.ongoing_error()
+            assert ongoing is not None
+            assert ongoing[1].startswith(refused)
             assert len(warnings(caplog, refused)) == 1
         caplog.clear()
         limits = {"default_api_timeout_ms": 300, "request_timeout_ms": 300}

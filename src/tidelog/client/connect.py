@@ -165,7 +165,8 @@ def _untrusted(address: Address, error: ssl.SSLCertVerificationError) -> Authent
     if error.verify_code in _OTHER_NAME:
         return AuthenticationError(
             f"cannot connect to {address}: the broker's certificate is for another name ({why}); connect by "
-            "a name that is in the certificate, or set ssl.endpoint.identification.algorithm to nothing"
+            "a name that is in the certificate, or set ssl.endpoint.identification.algorithm to an empty "
+            "value"
         )
     if error.verify_code in _OUT_OF_TIME:
         return AuthenticationError(

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 _UPDATING = "updating metadata"
 # Brokers create a topic, and a broker restarts, in less time than this.
-_PATIENCE_S = 2.0
+_SHORT_PATIENCE_S = 2.0
 _LIKELY_TO_LAST = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -72,7 +72,7 @@ class MetadataUpdater:
         self.last_error: Exception | None = None
         """Why the last update failed; None after one that has not."""
         self.on_refused: Callable[[], None] = lambda: None
-        """Called when a broker has refused this client's identity, which no waiting changes."""
+        """Called when a broker has refused this client's login or certificate: waiting does not help."""
         self._refusal: AuthenticationError | None = None
         self._ongoing_errors = ongoing_errors or OngoingErrors()
         self._troubled_topics: frozenset[str] = frozenset()
@@ -256,11 +256,12 @@ class MetadataUpdater:
             )
         except Exception as error:
             self.last_error = error
-            is_refusal = isinstance(error, AuthenticationError)
-            self._ongoing_errors.note(_UPDATING, error, patience_s=0.0 if is_refusal else _PATIENCE_S)
             if isinstance(error, AuthenticationError):
+                self._ongoing_errors.note(_UPDATING, error, patience_s=0.0)
                 self._refusal = error
                 self.on_refused()
+            else:
+                self._ongoing_errors.note(_UPDATING, error, patience_s=_SHORT_PATIENCE_S)
             expected = isinstance(error, TidelogError)
             level = logging.DEBUG if expected else logging.ERROR
             logger.log(level, "metadata update failed: %s", error, exc_info=None if expected else error)
@@ -271,12 +272,12 @@ class MetadataUpdater:
         return all(_is_settled(topic) for topic in fresh.topics.values())
 
     def _note_topics(self, topics: Iterable[TopicMetadata]) -> None:
-        """Keep account of the topics in use that cannot be used; of those that are not in use no longer."""
+        """Note which topics in use cannot be used, and forget those that now can, or are not in use now."""
         problems = {topic.name: topic_problem(topic.name, topic.error) for topic in topics if topic.error}
         for name in self._troubled_topics - problems.keys():
             self._ongoing_errors.over(_waiting_for(name))
         for name, problem in problems.items():
-            patience_s = _PATIENCE_S if problem.code in _LIKELY_TO_LAST else PATIENCE_S
+            patience_s = _SHORT_PATIENCE_S if problem.code in _LIKELY_TO_LAST else PATIENCE_S
             self._ongoing_errors.note(_waiting_for(name), problem, patience_s=patience_s)
         self._troubled_topics = frozenset(problems)
 

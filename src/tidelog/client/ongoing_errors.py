@@ -96,7 +96,7 @@ class ConnectionFailures:
         lasting = self._lasting.setdefault(address, _Lasting(now, 0.0))
         if lasting.note(now, error):
             lasted = f" (for {lasting.seconds:.0f} s now)" if lasting.seconds >= 1 else ""
-            logger.warning("%s%s%s", error, hint, lasted)
+            logger.warning("%s%s%s", _printable(error), hint, lasted)
 
     def reached(self, address: Address) -> None:
         """A connection is open."""
@@ -130,7 +130,9 @@ class OngoingErrors:
         # One that sums up several addresses is made of failures that were reported one by one.
         is_reported = isinstance(error, BrokerUnreachableError) or getattr(error, "is_reported", False)
         if lasting.note(now, error) and not is_reported:
-            logger.warning("%s: no success for %.0f s, still trying: %s", subject, lasting.seconds, error)
+            logger.warning(
+                "%s: no success for %.0f s, still trying: %s", subject, lasting.seconds, _printable(error)
+            )
 
     def over(self, subject: Hashable) -> None:
         """``subject`` has worked, or is not wanted any more."""
@@ -164,3 +166,8 @@ class OngoingErrors:
         # A list at once: the loop may add one meanwhile.
         current = [each for each in list(self._lasting.values()) if now - each.noted_at < _STALE_S]
         return max(current, key=lambda each: each.seconds, default=None)
+
+
+def _printable(error: object) -> str:
+    """An error as one line of a log: some hold text that a broker has sent."""
+    return "".join(each if each.isprintable() else repr(each)[1:-1] for each in str(error))

@@ -70,6 +70,18 @@ def test_each_address_is_reported_by_itself(
     assert warnings(caplog) == ["one is down", "two is down (check its listeners)"]
 
 
+def test_a_warning_is_one_line_whatever_a_broker_has_sent(
+    caplog: pytest.LogCaptureFixture, ongoing: OngoingErrors, failures: ConnectionFailures
+) -> None:
+    error = AuthenticationError("refused: \x1b[31m\nERROR \u202e")
+    failures.failed(BROKER, error)
+    ongoing.note("updating metadata", "\r\n", patience_s=0.0)
+    assert warnings(caplog) == [
+        r"refused: \x1b[31m\nERROR \u202e",
+        r"updating metadata: no success for 0 s, still trying: \r\n",
+    ]
+
+
 def test_a_failure_that_is_raised_to_a_waiting_caller_is_not_reported(
     caplog: pytest.LogCaptureFixture, failures: ConnectionFailures
 ) -> None:

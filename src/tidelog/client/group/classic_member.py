@@ -133,10 +133,10 @@ class ClassicMember:
                 logger.debug("joining group %s: %s", self._link.group_id, error)
                 self._metrics.failed_rebalances += 1
                 foreseen = isinstance(error, KafkaError) and error.code in _AT_ONCE
-                if not foreseen and not is_retriable(error):
-                    raise
                 if not foreseen:
                     self._link.join_failed(error)
+                    if not is_retriable(error):
+                        raise
                 at_once -= foreseen
                 if foreseen and at_once >= 0:
                     continue

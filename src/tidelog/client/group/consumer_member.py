@@ -224,9 +224,8 @@ class ConsumerMember:
         except TidelogError as error:
             self._sent = {}
             logger.debug("heartbeat of group %s failed: %s", self._link.group_id, error)
-            if is_retriable(error):
-                self._link.join_failed(error)
-            else:
+            self._link.join_failed(error)
+            if not is_retriable(error):
                 self._fail(_explained(error))
             return False
         if self._task is not asyncio.current_task():
@@ -300,8 +299,8 @@ class ConsumerMember:
             self._lose()
             return
         error = error_from(code, response.error_message, f"group {self._link.group_id!r}")
+        self._link.join_failed(error)
         if error is None or is_retriable(error):
-            self._link.join_failed(error)
             return
         if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._failure = error  # the rights may come; heartbeats go on

@@ -305,6 +305,13 @@ class AsyncProducer(Generic[K, V]):
         """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
         return self._transactions is not None and self._transactions.has_fatal_error
 
+    def ongoing_error(self) -> tuple[float, str] | None:
+        """For how many seconds something has kept this producer from sending, and what; None if nothing does.
+
+        Errors that may pass are retried until ``delivery.timeout.ms``.
+        """
+        return self.cluster.ongoing_errors.longest if self._started else None
+
     def health(self, patience: float = PATIENCE_S) -> ProducerHealth:
         """Whether this producer works, for a readiness probe: at once, from memory, from any thread.
 
