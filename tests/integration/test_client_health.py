@@ -20,7 +20,7 @@ from tidelog.errors import TidelogError
 from tidelog.testing import broker
 from tidelog.testing.broker_process import BrokerProcess
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "reconnect_backoff_ms": 1,
     "reconnect_backoff_max_ms": 10,
     "retry_backoff_ms": 1,

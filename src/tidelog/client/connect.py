@@ -215,14 +215,14 @@ def _no_broker(address: Address, settings: NetworkSettings, cause: BaseException
     other = "SASL_SSL" if protocol.startswith("SASL") else "SSL"
     if isinstance(cause, TlsRecordError):
         return f"cannot connect to {address}: it is a TLS listener; set security.protocol={other}"
-    hint = f"check the port and security.protocol={protocol}"
+    hint = ""
     if not protocol.endswith("SSL"):
-        hint += f", which is {other} for a TLS listener"
+        hint = f", and if it is a TLS listener, set security.protocol={other}"
     elif isinstance(cause, ConnectionError):
-        hint += "; if it requires a client certificate, set ssl.keystore.location"
+        hint = ", and if it requires a client certificate, set ssl.keystore.location"
     return (
-        f"cannot connect to {address}: it accepts connections but does not answer as a Kafka broker does; "
-        f"{hint}"
+        f"cannot connect to {address}: it accepts connections but does not answer as a Kafka broker does "
+        f"with security.protocol={protocol}; check the port{hint}"
     )
 
 
