@@ -222,7 +222,7 @@ def test_a_dead_broker_shows_in_both_clients(consumer_of: Open, tmp_path: Path) 
         consumer = consumer_of(running.bootstrap, group_id="g")
         consumer.subscribe("t")
         read(consumer, 1)
-        quick = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10}
+        quick: dict[str, Any] = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10}
         with Producer(bootstrap_servers=running.bootstrap, **quick) as producer:
             producer.send("t", b"2").result(60)
             health = producer.health()

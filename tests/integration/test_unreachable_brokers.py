@@ -23,8 +23,8 @@ from tidelog.client.errors import AuthenticationError, BrokerUnreachableError
 from tidelog.testing import broker
 from tidelog.testing.broker_process import BrokerProcess
 
-QUICK = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10, "retry_backoff_ms": 1}
-LOGIN = {
+QUICK: dict[str, Any] = {"reconnect_backoff_ms": 1, "reconnect_backoff_max_ms": 10, "retry_backoff_ms": 1}
+LOGIN: dict[str, Any] = {
     "security_protocol": "SASL_PLAINTEXT",
     "sasl_mechanism": "PLAIN",
     "sasl_username": "alice",
@@ -142,7 +142,7 @@ def test_producers_and_admin_clients_report_it_too(caplog: pytest.LogCaptureFixt
             assert ongoing[1].startswith(refused)
             assert len(warnings(caplog, refused)) == 1
         caplog.clear()
-        limits = {"default_api_timeout_ms": 300, "request_timeout_ms": 300}
+        limits: dict[str, Any] = {"default_api_timeout_ms": 300, "request_timeout_ms": 300}
         with Admin(bootstrap_servers=f"127.0.0.1:{port}", **limits, **QUICK) as admin:
             with pytest.raises(BrokerUnreachableError, match=re.escape(refused)):
                 admin.list_topics()
