@@ -1,11 +1,16 @@
 """A small HTTP server for machines that watch a broker: GET and HEAD of a few paths, nothing else.
 
 It runs on the broker's loop and gives way to requests: a page is made in pieces, and after a millisecond
-others have their turn. It trusts nobody: a request is read up to a few thousand bytes and for a few seconds,
-a body is not read at all, and whatever is not a plain request is answered with 400 and the end of the
-connection. There are only so many connections, in all and of one address: when there is no room, the one
-that has kept the server waiting longest goes, be it for its TLS handshake, for its request or to take its
-answer. So peers that are slow, on purpose or not, do not keep others out.
+others have their turn, one address after the other. It trusts no peer: a request is read up to a few thousand
+bytes and for a few seconds, a body is not read at all, and whatever is not a plain request is answered with
+400 and the end of the connection.
+
+Connections are bounded, in all and for each address, in two groups: those that have asked for a page, and
+those that have not, which are new or ask for the probes ``/live`` and ``/ready`` only. A new connection is
+always admitted. Where its group is full, one leaves from the address that has most connections there: the one
+that has kept the server waiting longest, for its TLS handshake, its request or to take its answer; if none
+does, the oldest. So peers that are slow or ask without end, on purpose or not, lock out neither other
+addresses nor probes.
 """
 
 from __future__ import annotations
@@ -17,7 +22,8 @@ import logging
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter, OrderedDict, deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from tidelog.errors import ConfigError
@@ -29,8 +35,11 @@ _HEADER_S = 5.0
 _IDLE_S = 120.0
 _ANSWER_S = 60.0
 _CONNECTIONS = 32
+"""In each of the two groups."""
 _OF_ONE_ADDRESS = 16
 _PAGES_AT_ONCE = 2
+_PROBES_AT_ONCE = 1
+_PROBES = frozenset({"/live", "/ready"})
 _BACKLOG = 100
 _PAUSE_S = 0.1
 _NO_SUCH_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
@@ -79,15 +88,89 @@ Serve = Callable[[HttpRequest], HttpAnswer]
 class _Peer:
     """One connection."""
 
-    __slots__ = ("has_begun", "host", "task", "waits_since_s")
+    __slots__ = ("admitted_s", "has_begun", "host", "task", "waits_since_s")
 
     def __init__(self, host: str) -> None:
         self.host = host
         self.has_begun = False
         """Whether its socket belongs to a transport, which closes it."""
         self.task: asyncio.Task[None] | None = None
-        self.waits_since_s: float | None = time.monotonic()
+        self.admitted_s = time.monotonic()
+        self.waits_since_s: float | None = self.admitted_s
         """Since when the server waits for it; None while it works for it."""
+
+    def leave(self) -> None:
+        """End the connection."""
+        if self.task is not None:
+            self.task.cancel()
+
+
+class _Slots:
+    """A bounded number of connections, shared between the addresses that they come from."""
+
+    def __init__(self) -> None:
+        self.peers: set[_Peer] = set()
+
+    def admit(self, peer: _Peer) -> _Peer | None:
+        """Take a connection in; returns the one that has to leave for it, if there was no room."""
+        leaving = self._slowest(peer.host)
+        if leaving is not None:
+            self.peers.discard(leaving)
+        self.peers.add(peer)
+        return leaving
+
+    def _slowest(self, host: str) -> _Peer | None:
+        crowd = [each for each in self.peers if each.host == host]
+        if len(crowd) < _OF_ONE_ADDRESS:
+            if len(self.peers) < _CONNECTIONS:
+                return None
+            counts = Counter(each.host for each in self.peers)
+            most = max(counts.values())
+            crowd = [each for each in self.peers if counts[each.host] == most]
+        waiting = [each for each in crowd if each.waits_since_s is not None]
+        if waiting:
+            return min(waiting, key=lambda each: each.waits_since_s or 0.0)
+        return min(crowd, key=lambda each: each.admitted_s)
+
+
+class _Turns:
+    """Lets a few connections at a time use the loop, one address after the other."""
+
+    def __init__(self, at_once: int) -> None:
+        self._free = at_once
+        self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
+
+    @contextlib.asynccontextmanager
+    async def take(self, host: str) -> AsyncIterator[None]:
+        """Wait for a turn, which ends with the block."""
+        if self._free:
+            self._free -= 1
+        else:
+            turn = asyncio.get_running_loop().create_future()
+            self._waiting.setdefault(host, deque()).append(turn)
+            try:
+                await turn
+            except asyncio.CancelledError:
+                if not turn.cancelled():
+                    self._pass_on()
+                raise
+        try:
+            yield
+        finally:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        while self._waiting:
+            host, line = next(iter(self._waiting.items()))
+            turn = line.popleft()
+            if line:
+                self._waiting.move_to_end(host)
+            else:
+                del self._waiting[host]
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._free += 1
 
 
 class HttpServer:
@@ -97,23 +180,32 @@ class HttpServer:
         self._serve = serve
         self._listening: list[socket.socket] = []
         self._accepting: list[asyncio.Task[None]] = []
-        self._peers: set[_Peer] = set()
-        self._pages = asyncio.Semaphore(_PAGES_AT_ONCE)
+        # Those that have asked for a page, and those that are new or ask for probes only.
+        self._readers = _Slots()
+        self._others = _Slots()
+        self._page_turns = _Turns(_PAGES_AT_ONCE)
+        self._probe_turns = _Turns(_PROBES_AT_ONCE)
         self.refused = 0
-        """How many connections found no room, or had to make room for others."""
+        """How many connections had to make room for others."""
+
+    @property
+    def connections(self) -> int:
+        """How many there are."""
+        return len(self._readers.peers) + len(self._others.peers)
 
     async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
         """Listen there, with TLS where there is a context for it; gives the port. Raises ``OSError``."""
         opened = await _listen(host, port)
         self._listening += opened
-        # Not ``asyncio.start_server``: it tells of a peer after its handshake, which may never end.
+        # Not ``asyncio.start_server``: it reports a peer after its handshake, which may never end.
         loop = asyncio.get_running_loop()
         self._accepting += [loop.create_task(self._accept(each, tls)) for each in opened]
         return int(opened[0].getsockname()[1])
 
     async def close(self) -> None:
         """Listen no more and end every connection."""
-        talking = [peer.task for peer in self._peers if peer.task is not None]
+        peers = self._readers.peers | self._others.peers
+        talking = [peer.task for peer in peers if peer.task is not None]
         tasks = [*self._accepting, *talking]
         for task in tasks:
             task.cancel()
@@ -135,35 +227,22 @@ class HttpServer:
 
     def _begin(self, sock: socket.socket, host: str, tls: ssl.SSLContext | None) -> None:
         peer = _Peer(host)
-        if not self._make_room(host):
-            sock.close()
-            return
 
         def forget(_: object) -> None:
-            self._peers.discard(peer)
+            self._others.peers.discard(peer)
+            self._readers.peers.discard(peer)
             if not peer.has_begun:
                 sock.close()
 
+        self._admit(self._others, peer)
         peer.task = asyncio.get_running_loop().create_task(self._welcome(peer, sock, tls))
-        self._peers.add(peer)
         peer.task.add_done_callback(forget)
 
-    def _make_room(self, host: str) -> bool:
-        """Whether there is room for another of this address; it may cost the slowest one its place."""
-        crowd = [peer for peer in self._peers if peer.host == host]
-        if len(crowd) < _OF_ONE_ADDRESS:
-            if len(self._peers) < _CONNECTIONS:
-                return True
-            crowd = list(self._peers)
-        self.refused += 1
-        waited_for = [(peer.waits_since_s, peer) for peer in crowd if peer.waits_since_s is not None]
-        if not waited_for:
-            return False
-        _, slowest = min(waited_for, key=lambda each: each[0])
-        self._peers.discard(slowest)
-        if slowest.task is not None:
-            slowest.task.cancel()
-        return True
+    def _admit(self, slots: _Slots, peer: _Peer) -> None:
+        leaving = slots.admit(peer)
+        if leaving is not None:
+            self.refused += 1
+            leaving.leave()
 
     async def _welcome(self, peer: _Peer, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
         peer.has_begun = True
@@ -183,7 +262,7 @@ class HttpServer:
             writer.transport.abort()
             raise
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
-            # The other side has gone, or does not take what it asked for.
+            # The peer has gone, or does not take its answer.
             writer.transport.abort()
         except Exception:
             logger.exception("A request for metrics failed")
@@ -212,12 +291,16 @@ class HttpServer:
         except BadRequestError as error:
             refused = error
         else:
+            if request.path not in _PROBES and peer not in self._readers.peers:
+                self._others.peers.discard(peer)
+                self._admit(self._readers, peer)
             async with asyncio.timeout(_ANSWER_S):
-                await self._answer(peer, writer, request, self._serve(request), keep_alive)
+                await self._answer(peer, writer, request, self._serve, keep_alive)
             return keep_alive
-        answer = HttpAnswer(refused.status, "text/plain; charset=utf-8", iter((f"{refused}\n",)))
+        text = f"{refused}\n"
+        answer = HttpAnswer(refused.status, "text/plain; charset=utf-8", iter((text,)))
         async with asyncio.timeout(_HEADER_S):
-            await self._answer(peer, writer, HttpRequest("GET", "", {}), answer, keep_alive=False)
+            await self._answer(peer, writer, HttpRequest("GET", "", {}), lambda _: answer, keep_alive=False)
         return False
 
     async def _answer(
@@ -225,49 +308,59 @@ class HttpServer:
         peer: _Peer,
         writer: asyncio.StreamWriter,
         request: HttpRequest,
-        answer: HttpAnswer,
+        serve: Serve,
         keep_alive: bool,
     ) -> None:
-        status, content_type, body = answer
-        head = [
-            f"HTTP/1.1 {status} {_REASONS[status]}",
-            f"Content-Type: {content_type}",
-            "Cache-Control: no-store",
-            "X-Content-Type-Options: nosniff",
-            f"Connection: {'keep-alive' if keep_alive else 'close'}",
-        ]
-        if status == 405:
-            head.append("Allow: GET, HEAD")
-        # Who wants to hear more on this connection has to be told where the body ends.
+        turns = self._page_turns if peer in self._readers.peers else self._probe_turns
+        # A recipient that keeps the connection needs to know where the body ends.
         chunked = keep_alive and request.method != "HEAD"
+        peer.waits_since_s = None
+        async with turns.take(peer.host):
+            answer = serve(request)
+            self._write(writer, _head(answer, chunked=chunked, keep_alive=keep_alive))
+            await asyncio.sleep(0)
+        more = request.method != "HEAD"
+        while more:
+            # Of many that ask at once a few have a piece made in each turn of the loop, however long the
+            # others take to read theirs.
+            peer.waits_since_s = None
+            async with turns.take(peer.host):
+                text, more = _next_piece(answer.body)
+                self._write(writer, _chunk(text) if chunked else text.encode())
+                await asyncio.sleep(0)
+            peer.waits_since_s = time.monotonic()
+            await writer.drain()
         if chunked:
-            head.append("Transfer-Encoding: chunked")
-        writer.write("\r\n".join((*head, "", "")).encode("latin-1"))
-        if request.method != "HEAD":
-            more = True
-            while more:
-                # Of many who ask at once two have a piece made in each turn of the loop, however long the
-                # others take to read theirs.
-                peer.waits_since_s = None
-                async with self._pages:
-                    text, more = _next_piece(body)
-                    self._write(writer, text, chunked)
-                    await asyncio.sleep(0)
-                peer.waits_since_s = time.monotonic()
-                await writer.drain()
-            if chunked:
-                writer.write(b"0\r\n\r\n")
+            self._write(writer, b"0\r\n\r\n")
+        peer.waits_since_s = time.monotonic()
         await writer.drain()
 
-    def _write(self, writer: asyncio.StreamWriter, text: str, chunked: bool) -> None:
-        if not text:
-            return
-        data = text.encode()
-        if chunked:
-            writer.write(b"%x\r\n" % len(data))
-        writer.write(data)
-        if chunked:
-            writer.write(b"\r\n")
+    def _write(self, writer: asyncio.StreamWriter, data: bytes) -> None:
+        if writer.transport.is_closing():
+            # uvloop's transport raises RuntimeError here, which is for bugs.
+            raise ConnectionResetError("the peer has gone")
+        if data:
+            writer.write(data)
+
+
+def _head(answer: HttpAnswer, *, chunked: bool, keep_alive: bool) -> bytes:
+    lines = [
+        f"HTTP/1.1 {answer.status} {_REASONS[answer.status]}",
+        f"Content-Type: {answer.content_type}",
+        "Cache-Control: no-store",
+        "X-Content-Type-Options: nosniff",
+        f"Connection: {'keep-alive' if keep_alive else 'close'}",
+    ]
+    if answer.status == 405:
+        lines.append("Allow: GET, HEAD")
+    if chunked:
+        lines.append("Transfer-Encoding: chunked")
+    return "\r\n".join((*lines, "", "")).encode("latin-1")
+
+
+def _chunk(text: str) -> bytes:
+    data = text.encode()
+    return b"%x\r\n%b\r\n" % (len(data), data) if data else b""
 
 
 async def _listen(host: str, port: int) -> list[socket.socket]:

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import logging
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
@@ -23,12 +27,19 @@ from tidelog.metrics.http_server import (
 def serve(request: HttpRequest) -> HttpAnswer:
     if request.path == "/long":
         return HttpAnswer(200, "text/plain", iter(["x" * 60_000] * 200))
+    if request.path in ("/live", "/ready"):
+        return HttpAnswer(200, "text/plain", iter(("yes\n",)))
+    if request.path == "/endless":
+        return HttpAnswer(200, "text/plain", itertools.repeat("x" * 60_000))
     if request.path != "/metrics":
         return HttpAnswer(404, "text/plain", iter(("no\n",)))
     return HttpAnswer(200, "text/plain", iter(["a" * 70_000, "", "b\n"]))
 
 
-def run(test: Callable[[HttpServer, int], Awaitable[None]]) -> None:
+def run(
+    test: Callable[[HttpServer, int], Awaitable[None]],
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> None:
     async def main() -> None:
         server = HttpServer(serve)
         port = await server.open("127.0.0.1", 0)
@@ -38,7 +49,8 @@ def run(test: Callable[[HttpServer, int], Awaitable[None]]) -> None:
         finally:
             await server.close()
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
 
 
 async def ask(port: int, data: bytes, *, address: str = "127.0.0.1") -> bytes:
@@ -159,7 +171,7 @@ def test_who_never_shakes_hands_counts_and_keeps_nobody_out(
                 held = await crowd(port, 3, b"")
                 while server.refused < 28:  # noqa: ASYNC110
                     await asyncio.sleep(0)
-                assert len(server._peers) <= 32
+                assert len(server._others.peers) <= 32
                 for _ in range(5):
                     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client_side)
                     writer.write(GET)
@@ -191,6 +203,124 @@ def test_who_is_being_served_is_not_sent_away() -> None:
         writer.close()
 
     run(test)
+
+
+class Pipeliners:
+    """Peers that ask for pages without end and read all of them: none of them ever keeps the server waiting."""
+
+    def __init__(self, port: int, addresses: list[str], request: bytes) -> None:
+        self._port = port
+        self._request = request
+        self._tasks = [
+            asyncio.ensure_future(self._flood(address)) for address in addresses for _ in range(16)
+        ]
+        self.served: Counter[str] = Counter()
+
+    async def _flood(self, address: str) -> None:
+        while True:
+            with contextlib.suppress(ConnectionError):
+                reader, writer = await asyncio.open_connection(
+                    "127.0.0.1", self._port, local_addr=(address, 0)
+                )
+                try:
+                    writer.write(self._request * 400)
+                    while await reader.read(1 << 18):
+                        self.served[address] += 1
+                finally:
+                    writer.transport.abort()
+            await asyncio.sleep(0)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+NEW_LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+
+
+@NEW_LOOPS
+@pytest.mark.parametrize("path", ["/long", "/endless", "/live", "/nothing"])
+def test_addresses_that_pipeline_without_end_lock_out_no_other_address(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], path: str
+) -> None:
+    async def test(server: HttpServer, port: int) -> None:
+        flood = Pipeliners(port, ["127.0.0.2", "127.0.0.3"], f"GET {path} HTTP/1.1\r\n\r\n".encode())
+        while flood.served.keys() != {"127.0.0.2", "127.0.0.3"}:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        for request in (b"GET /metrics", b"GET /live", b"GET /ready"):
+            for _ in range(10):
+                answer = await ask(port, request + b" HTTP/1.0\r\n\r\n", address="127.0.0.4")
+                assert answer.startswith(b"HTTP/1.1 200")
+        await flood.stop()
+
+    run(test, new_loop)
+
+
+@NEW_LOOPS
+def test_probes_are_answered_though_their_own_address_takes_all_pages(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def test(server: HttpServer, port: int) -> None:
+        held = await crowd(port, 2, b"GET /endless HTTP/1.1\r\n\r\n")
+        while server.refused < 8:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        refused = server.refused
+        for path in (b"/live", b"/ready"):
+            for _ in range(20):
+                answer = await ask(port, b"GET %b HTTP/1.0\r\n\r\n" % path, address="127.0.0.2")
+                assert answer.startswith(b"HTTP/1.1 200")
+        assert server.refused == refused, "probes have slots of their own"
+        for _, writer in held:
+            writer.transport.abort()
+
+    run(test, new_loop)
+
+
+@NEW_LOOPS
+def test_a_peer_that_goes_in_the_middle_of_a_page_is_no_error(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def test(server: HttpServer, port: int) -> None:
+        async def leave_early(number: int) -> None:
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"GET /endless HTTP/1.1\r\n\r\n")
+            await reader.readexactly(100_000 + number * 10_000)
+            writer.transport.abort()
+
+        # Several at once, so that some go while the server makes pages for others.
+        for _ in range(4):
+            await asyncio.gather(*map(leave_early, range(12)))
+        while server.connections:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+    run(test, new_loop)
+    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+@NEW_LOOPS
+def test_pipelined_requests_give_way_to_others(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    turns_of: list[int] = []
+    turns = 0
+
+    def count(request: HttpRequest) -> HttpAnswer:
+        turns_of.append(turns)
+        return HttpAnswer(200, "text/plain", iter(("yes\n",)))
+
+    async def main() -> None:
+        nonlocal turns
+        server = HttpServer(count)
+        port = await server.open("127.0.0.1", 0)
+        asking = asyncio.ensure_future(ask(port, b"HEAD /ready HTTP/1.1\r\n\r\n" * 200 + b"x\r\n\r\n"))
+        while not asking.done():
+            turns += 1
+            await asyncio.sleep(0)
+        await server.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+    assert len(turns_of) == 200
+    assert len(set(turns_of)) == 200, "no two requests of one peer are answered in one turn of the loop"
 
 
 def test_others_have_their_turn_while_a_long_page_is_made() -> None:
