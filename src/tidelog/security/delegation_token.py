@@ -12,11 +12,10 @@ import hmac
 from dataclasses import dataclass
 
 from tidelog.security.principal import Principal
+from tidelog.security.sasl.fake_credentials import TOKEN_SHAPE
 from tidelog.security.sasl.mechanism import Proven
 from tidelog.security.sasl.scram import ScramLogin
 from tidelog.security.sasl.scram_credential import ScramCredential, ScramMechanism
-
-_ITERATIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +47,10 @@ def token_hmac(secret: str, token_id: str) -> bytes:
     return hmac.digest(secret.encode(), token_id.encode(), "sha512")
 
 
-def token_credential(mechanism: ScramMechanism, mac: bytes) -> ScramCredential:
+def token_credential(mechanism: ScramMechanism, mac: bytes, salt: bytes) -> ScramCredential:
     """The credential of a token; takes some milliseconds."""
-    return ScramCredential.of_password(mechanism, base64.b64encode(mac).decode(), _ITERATIONS)
+    password = base64.b64encode(mac).decode()
+    return ScramCredential.of_password(mechanism, password, TOKEN_SHAPE.iterations, salt)
 
 
 def token_login(token: DelegationToken, credential: ScramCredential) -> ScramLogin:

@@ -206,7 +206,7 @@ def test_who_is_being_served_is_not_sent_away() -> None:
 
 
 class Pipeliners:
-    """Peers that ask for pages without end and read all of them: none of them ever keeps the server waiting."""
+    """Peers that ask for pages without end and read all of them: they never keep the server waiting."""
 
     def __init__(self, port: int, addresses: list[str], request: bytes) -> None:
         self._port = port

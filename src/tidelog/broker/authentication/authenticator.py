@@ -6,8 +6,9 @@
 The states are those of Kafka's SaslServerAuthenticator. SaslHandshake 0 is followed by bare tokens, each in a
 frame, SaslHandshake 1 by SaslAuthenticate. Whatever else comes is refused: with ILLEGAL_SASL_STATE where its
 response has room for an error, and by closing the connection. A login that fails is answered in one sentence
-for all reasons. Answer and end come after ``connection.failed.authentication.delay.ms``, during which nobody
-waits but this client: a flood of wrong passwords costs those who send it.
+for all reasons. Answer and end come ``connection.failed.authentication.delay.ms`` after the message that was
+refused, however long it took to refuse it, so that the time shows nothing either. Only this client waits: a
+flood of wrong passwords costs those who send it.
 
 A step that may be slow runs in a thread, and the requests behind it on its connection wait.
 
@@ -92,11 +93,14 @@ class SaslAuthenticator:
         self._state = _State.CONNECTED if known_as is None else _State.VERSIONS_TOLD
         self._mechanism: Mechanism | None = None
         self._exchange: Exchange | None = None
+        self._asked_s = 0.0
+        """When the message came that is being handled."""
         self._next: RequestHandler = listener.dispatcher
 
     def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         """Answer one request of somebody who is not known."""
         state = self._state
+        self._asked_s = self._listener.loop.time()
         if state is _State.KNOWN:
             # It came together with the last message of the login.
             return self._next.handle(connection, frame)
@@ -253,7 +257,7 @@ class SaslAuthenticator:
             loop.call_later(_TIME_TO_READ_S, connection.close)
 
         loop = self._listener.loop
-        loop.call_later(self._listener.failure_delay_s, end)
+        loop.call_at(max(self._asked_s + self._listener.failure_delay_s, loop.time()), end)
         return promise
 
 

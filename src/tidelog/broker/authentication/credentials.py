@@ -1,8 +1,8 @@
 """The SCRAM credentials of users, as the metadata have them now: a change is in force for the next login.
 
-They stand in the configs of users (``/config/users/<name>``), one entry for each mechanism, as Kafka writes
-them. ``salt_secret`` is what salts are made up by for names that nobody has: kept beside them, so that all
-brokers, today and after a restart, make up the same.
+They are in the configs of users (``/config/users/<name>``), one entry for each mechanism, as Kafka writes
+them. ``salt_secret`` is the secret by which salts are made up for names that no user has: it is kept with
+the credentials, so that all brokers make up the same, also after a restart.
 """
 
 from __future__ import annotations
@@ -10,22 +10,19 @@ from __future__ import annotations
 import base64
 import binascii
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 from tidelog.broker.authentication.delegation_tokens import DelegationTokens
 from tidelog.metadata import znodes
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import MetadataStore, NodeExists, NoNode, ensure_path, parent_of
-from tidelog.security.sasl.scram import CredentialShape, ScramLogin, user_login
-from tidelog.security.sasl.scram_credential import DEFAULT_ITERATIONS, ScramCredential, ScramMechanism
+from tidelog.security.sasl.fake_credentials import CredentialShapes
+from tidelog.security.sasl.scram import ScramLogin, user_login
+from tidelog.security.sasl.scram_credential import ScramCredential, ScramMechanism
 
 _SECRET_BYTES = 32
-_SALT_BYTES = 26
-# Enough to know what most of them look like.
-_LOOKED_AT = 100
+_USERS_AT_ONCE = 50
 
 
 def credential_of(image: MetadataImage, mechanism: ScramMechanism, user: str) -> ScramCredential | None:
@@ -50,7 +47,10 @@ class UserCredentials:
     def __init__(self, feed: Feed, tokens: DelegationTokens) -> None:
         self._image = feed.image
         self._tokens = tokens
-        self._shapes: dict[ScramMechanism, CredentialShape] = {}
+        self.shapes = CredentialShapes()
+        """What the credentials of the users look like."""
+        for user in self._image.user_configs:
+            self._note_shape(user)
         feed.subscribe(self._on_change)
 
     def user(self, mechanism: ScramMechanism, name: str) -> ScramLogin | None:
@@ -58,32 +58,25 @@ class UserCredentials:
         credential = credential_of(self._image, mechanism, name)
         return None if credential is None else user_login(name, credential)
 
-    def token(self, mechanism: ScramMechanism, token_id: str) -> ScramLogin | Callable[[], ScramLogin] | None:
+    def token(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> ScramLogin | Callable[[], ScramLogin] | None:
         """The login by a delegation token."""
-        return self._tokens.login(mechanism, token_id)
+        return self._tokens.login(mechanism, token_id, salt)
 
-    def shape(self, mechanism: ScramMechanism) -> CredentialShape:
-        """What most credentials look like."""
-        shape = self._shapes.get(mechanism)
-        if shape is None:
-            seen = Counter(islice(self._seen(mechanism), _LOOKED_AT))
-            default = CredentialShape(DEFAULT_ITERATIONS, _SALT_BYTES)
-            shape = self._shapes[mechanism] = seen.most_common(1)[0][0] if seen else default
-        return shape
+    def _note_shape(self, user: str) -> None:
+        found = ((each, credential_of(self._image, each, user)) for each in ScramMechanism)
+        self.shapes.put(user, {each: credential for each, credential in found if credential is not None})
 
-    def _seen(self, mechanism: ScramMechanism) -> Iterator[CredentialShape]:
-        for user in self._image.user_configs:
-            credential = credential_of(self._image, mechanism, user)
-            if credential is not None:
-                yield CredentialShape(credential.iterations, len(credential.salt))
-
-    def _on_change(self, delta: ImageDelta) -> None:
-        if delta.user_configs:
-            self._shapes.clear()
+    def _on_change(self, delta: ImageDelta) -> Iterator[None]:
+        for number, user in enumerate(delta.user_configs, 1):
+            self._note_shape(user)
+            if not number % _USERS_AT_ONCE:
+                yield
 
 
 async def salt_secret(store: MetadataStore) -> bytes:
-    """What salts are made up by; kept when it is first asked for."""
+    """The secret by which salts are made up; created when it is first needed."""
     path = znodes.SCRAM_SALT_SECRET
     while True:
         try:

@@ -248,14 +248,16 @@ class DelegationTokens:
 
     # Logins
 
-    def login(self, mechanism: ScramMechanism, token_id: str) -> ScramLogin | Callable[[], ScramLogin] | None:
-        """The login by a token; the first one is to be worked out in a thread."""
+    def login(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> ScramLogin | Callable[[], ScramLogin] | None:
+        """The login by a token, whose salt is always the same; the first one is to be hashed in a thread."""
         token = self._feed.image.delegation_tokens.get(token_id)
         if token is None or self._secret is None or token.is_over(self._clock.time_ms()):
             return None
         hashed = self._credentials.get((mechanism, token_id))
         if hashed is None:
-            hashed = self._credentials[mechanism, token_id] = _Hashed(mechanism, self.hmac_of(token))
+            hashed = self._credentials[mechanism, token_id] = _Hashed(mechanism, self.hmac_of(token), salt)
         if hashed.credential is None:
             return partial(_login_in_thread, token, hashed)
         return token_login(token, hashed.credential)
@@ -292,11 +294,12 @@ class DelegationTokens:
 class _Hashed:
     """The credential of a token, once somebody has needed it."""
 
-    __slots__ = ("_lock", "_mac", "_mechanism", "credential")
+    __slots__ = ("_lock", "_mac", "_mechanism", "_salt", "credential")
 
-    def __init__(self, mechanism: ScramMechanism, mac: bytes) -> None:
+    def __init__(self, mechanism: ScramMechanism, mac: bytes, salt: bytes) -> None:
         self._mechanism = mechanism
         self._mac = mac
+        self._salt = salt
         self._lock = threading.Lock()
         self.credential: ScramCredential | None = None
 
@@ -304,7 +307,7 @@ class _Hashed:
         """Takes milliseconds for the first, and no longer for those who come meanwhile."""
         with self._lock:
             if self.credential is None:
-                self.credential = token_credential(self._mechanism, self._mac)
+                self.credential = token_credential(self._mechanism, self._mac, self._salt)
             return self.credential
 
 

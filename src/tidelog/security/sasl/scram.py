@@ -6,11 +6,12 @@
     server   v=<signature>
 
 Each login has a nonce of the server's own, which the proof covers: what was heard of one login is good for no
-other. A name that nobody has goes the same way to its end, with a credential that was made up: its salt is
-the same each time, so that asking twice tells nothing either. Names and passwords are taken as UTF-8 without
-SASLprep, as Kafka does, and there is no channel binding.
+other. A name that no user has goes the same way to its end, with a credential that was made up to look like
+the others (``fake_credentials``). Names and passwords are taken as UTF-8 without SASLprep, as Kafka does, and
+there is no channel binding.
 
-``tokenauth`` says that the name is the id of a delegation token and the password its HMAC (KIP-48).
+``tokenauth`` says that the name is the id of a delegation token and the password its HMAC (KIP-48). Its salt
+follows from the id, so that the first answer is the same whether there is such a token or not.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from tidelog.security.principal import Principal
+from tidelog.security.sasl.fake_credentials import TOKEN_SHAPE, CredentialShapes, fake_credential
 from tidelog.security.sasl.mechanism import Proven, Refused, SlowStep, Step
 from tidelog.security.sasl.scram_credential import ScramCredential, ScramMechanism
 
@@ -55,21 +57,18 @@ class ScramCredentials(Protocol):
     def user(self, mechanism: ScramMechanism, name: str) -> ScramLogin | None:
         """The login of a user; ``None`` if there is none by this mechanism."""
 
-    def token(self, mechanism: ScramMechanism, token_id: str) -> ScramLogin | Callable[[], ScramLogin] | None:
+    def token(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> ScramLogin | Callable[[], ScramLogin] | None:
         """The login by a delegation token; ``None`` if there is no such token, or it has ended.
 
-        Where its credential has to be hashed first, which takes milliseconds, what does so in a thread.
+        Where its credential has to be hashed with ``salt`` first, which takes milliseconds, a function that
+        does so, for a thread.
         """
 
-    def shape(self, mechanism: ScramMechanism) -> CredentialShape:
-        """What credentials of this mechanism look like, for those that are made up."""
-
-
-class CredentialShape(NamedTuple):
-    """What tells credentials of one origin from those of another."""
-
-    iterations: int
-    salt_bytes: int
+    @property
+    def shapes(self) -> CredentialShapes:
+        """The shapes of the users' credentials, for those that are made up."""
 
 
 class ScramServer:
@@ -84,7 +83,7 @@ class ScramServer:
         salt_secret: bytes,
         new_nonce: Callable[[], str] = lambda: secrets.token_urlsafe(24),
     ) -> None:
-        """``salt_secret`` makes up salts for names that nobody has: the same on all brokers, and for ever."""
+        """``salt_secret`` makes up salts for names that no user has: the same on all brokers, and always."""
         self.name = mechanism.label
         self.mechanism = mechanism
         self.credentials = credentials
@@ -95,13 +94,14 @@ class ScramServer:
         """A new login."""
         return ScramExchange(self)
 
-    def made_up(self, name: str) -> ScramCredential:
-        """A credential that nobody can log in by, always the same for a name."""
-        shape = self.credentials.shape(self.mechanism)
-        asked = f"{self.name}\0{name}".encode()
-        stream = hmac.digest(self._salt_secret, b"salt" + asked, "sha512")
-        keys = hmac.digest(self._salt_secret, b"keys" + asked, self.mechanism.digest)
-        return ScramCredential(stream[: shape.salt_bytes], keys, keys, shape.iterations)
+    def fake_user(self, name: str) -> ScramCredential:
+        """A credential for a name that has none for this mechanism."""
+        shape = self.credentials.shapes.shape_for(self.mechanism, name, self._salt_secret)
+        return fake_credential(self.mechanism, name, shape, self._salt_secret)
+
+    def fake_token(self, token_id: str) -> ScramCredential:
+        """A credential for the id of a delegation token; that of a real one has its salt."""
+        return fake_credential(self.mechanism, f"tokenauth\0{token_id}", TOKEN_SHAPE, self._salt_secret)
 
 
 class ScramExchange:
@@ -119,7 +119,7 @@ class ScramExchange:
             raise Refused("its message is not UTF-8") from None
         return self._begin(text) if self._begun is None else self._finish(self._begun, text)
 
-    def _begin(self, text: str) -> Step | SlowStep:
+    def _begin(self, text: str) -> Step:
         found = _FIRST.fullmatch(text)
         if found is None:
             raise Refused("its first message is not SCRAM's")
@@ -128,24 +128,23 @@ class ScramExchange:
             raise Refused("it wants to act as somebody else")
         server = self._server
         by_token = "tokenauth=true" in found["extensions"].lower().split(",")
-        find = server.credentials.token if by_token else server.credentials.user
-        login = find(server.mechanism, name)
-        # Made up for everybody, and read for those who have none, so that both ways take as long.
-        made_up = server.made_up(name)
-        if callable(login):
-            hashed = login
-            return SlowStep(lambda: self._greet(found, made_up, hashed()))
-        return self._greet(found, made_up, login)
-
-    def _greet(self, found: re.Match[str], made_up: ScramCredential, login: ScramLogin | None) -> Step:
-        credential = ScramCredential.parse(made_up.encode()) if login is None else login.credential
-        nonce = found["nonce"] + self._server.new_nonce()
+        login: ScramLogin | Callable[[], ScramLogin] | None
+        if by_token:
+            fake = server.fake_token(name)
+            login = server.credentials.token(server.mechanism, name, fake.salt)
+        else:
+            fake = server.fake_user(name)
+            login = server.credentials.user(server.mechanism, name)
+        # Made up and written for all, and read for those that have none, so that both ways take as long.
+        written = fake.encode()
+        credential = login.credential if isinstance(login, ScramLogin) else ScramCredential.parse(written)
+        nonce = found["nonce"] + server.new_nonce()
         salt = base64.b64encode(credential.salt).decode()
         server_first = f"r={nonce},s={salt},i={credential.iterations}"
         self._begun = _Begun(found["header"], found["bare"], nonce, server_first, credential, login)
         return Step(server_first.encode())
 
-    def _finish(self, begun: _Begun, text: str) -> Step:
+    def _finish(self, begun: _Begun, text: str) -> Step | SlowStep:
         found = _FINAL.fullmatch(text)
         if found is None:
             raise Refused("its last message is not SCRAM's")
@@ -153,18 +152,30 @@ class ScramExchange:
             raise Refused("its nonce is not that of this login")
         if _bytes(found["binding"]) != begun.header.encode():
             raise Refused("it begins and ends with different channel bindings")
-        digest = self._server.mechanism.digest
-        credential = begun.credential
         signed = ",".join((begun.bare, begun.server_first, found["signed"])).encode()
-        signature = hmac.digest(credential.stored_key, signed, digest)
         proof = _bytes(found["proof"])
+        if callable(begun.login):
+            hashed = begun.login
+
+            def check_hashed() -> Step:
+                login = hashed()
+                return self._check(login.credential, login, signed, proof)
+
+            return SlowStep(check_hashed)
+        return self._check(begun.credential, begun.login, signed, proof)
+
+    def _check(
+        self, credential: ScramCredential, login: ScramLogin | None, signed: bytes, proof: bytes
+    ) -> Step:
+        digest = self._server.mechanism.digest
+        signature = hmac.digest(credential.stored_key, signed, digest)
         # zip() would stop at the end of a short proof; its key does not fit either way.
         client_key = bytes(a ^ b for a, b in zip(proof.ljust(len(signature), b"\0"), signature, strict=False))
         fits = hmac.compare_digest(hashlib.new(digest, client_key).digest(), credential.stored_key)
-        if begun.login is None or not fits or len(proof) != len(signature):
+        if login is None or not fits or len(proof) != len(signature):
             raise Refused("its name or its password is wrong")
         server_final = b"v=" + base64.b64encode(hmac.digest(credential.server_key, signed, digest))
-        return Step(server_final, begun.login.proven)
+        return Step(server_final, login.proven)
 
 
 class _Begun(NamedTuple):
@@ -175,7 +186,8 @@ class _Begun(NamedTuple):
     nonce: str
     server_first: str
     credential: ScramCredential
-    login: ScramLogin | None
+    """Of a token that has yet to be hashed one that was made up, with its salt."""
+    login: ScramLogin | Callable[[], ScramLogin] | None
 
 
 def user_login(name: str, credential: ScramCredential) -> ScramLogin:

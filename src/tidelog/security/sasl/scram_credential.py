@@ -16,7 +16,7 @@ import secrets
 from dataclasses import dataclass, field
 
 DEFAULT_ITERATIONS = 8192
-_SALT_BYTES = 26
+SALT_BYTES = 26
 
 
 class ScramMechanism(enum.Enum):
@@ -69,10 +69,14 @@ class ScramCredential:
 
     @classmethod
     def of_password(
-        cls, mechanism: ScramMechanism, password: str, iterations: int = DEFAULT_ITERATIONS
+        cls,
+        mechanism: ScramMechanism,
+        password: str,
+        iterations: int = DEFAULT_ITERATIONS,
+        salt: bytes | None = None,
     ) -> ScramCredential:
-        """With a salt of its own; takes some milliseconds."""
-        salt = new_salt()
+        """With a new salt where none is given; takes some milliseconds."""
+        salt = salt or new_salt()
         salted = salted_password(mechanism, password, salt, iterations)
         return cls.of_salted_password(mechanism, salt, salted, iterations)
 
@@ -100,7 +104,7 @@ class ScramCredential:
 
 def new_salt() -> bytes:
     """A salt for a new password."""
-    return secrets.token_bytes(_SALT_BYTES)
+    return secrets.token_bytes(SALT_BYTES)
 
 
 def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:

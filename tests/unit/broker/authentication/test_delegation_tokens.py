@@ -345,9 +345,9 @@ def test_a_token_is_hashed_once_and_never_on_the_loop(
 ) -> None:
     hashed_by: list[str] = []
 
-    def counted(mechanism: ScramMechanism, mac: bytes) -> ScramCredential:
+    def counted(mechanism: ScramMechanism, mac: bytes, salt: bytes) -> ScramCredential:
         hashed_by.append(threading.current_thread().name)
-        return token_credential(mechanism, mac)
+        return token_credential(mechanism, mac, salt)
 
     monkeypatch.setattr(delegation_tokens, "token_credential", counted)
     token = create(alice)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.rigs.raw_client import RawClient
-from tests.rigs.sasl_broker import log_in, port_of, sasl_broker
+from tests.rigs.sasl_broker import authenticate, log_in, port_of, sasl_broker, shake_hands
 
 from tidelog.errors import ConfigError, ErrorCode
 from tidelog.metadata.embedded import EmbeddedStore
@@ -97,6 +98,30 @@ def test_a_new_user_logs_in_at_once_and_a_removed_one_no_more(
     assert can_log_in(broker, "SCRAM-SHA-256", "dora", "other")
     assert alter(client, deletion("dora")) == {"dora": (0, None)}
     assert not can_log_in(broker, "SCRAM-SHA-256", "dora", "other")
+
+
+def first_answer(broker: BrokerThread, name: str) -> tuple[bytes, int]:
+    """The salt and the number of iterations that a login begins with."""
+    with RawClient("127.0.0.1", port_of(broker)) as client:
+        assert shake_hands(client, "SCRAM-SHA-256").error_code == ErrorCode.NONE
+        response = authenticate(client, f"n,,n={name},r=x".encode())
+        _, salt, iterations = bytes(response.auth_bytes).decode().split(",")
+        return base64.b64decode(salt.removeprefix("s=")), int(iterations.removeprefix("i="))
+
+
+def test_names_without_a_user_look_like_the_users_of_this_cluster_also_after_a_restart(
+    tmp_path: Path,
+) -> None:
+    names = [f"somebody-{number}" for number in range(40)]
+    with sasl_broker(tmp_path) as broker, RawClient("127.0.0.1", port_of(broker)) as client:
+        log_in(client, "SCRAM-SHA-512", "admin", "admin-secret")
+        short, long = bytes(range(128, 144)), bytes(range(128, 198))
+        alter(client, upsertion("one", salt=short), upsertion("two", salt=long, iterations=12000))
+        assert first_answer(broker, "one") == (short, 4096)
+        before = {name: first_answer(broker, name) for name in names}
+    assert {(len(salt), iterations) for salt, iterations in before.values()} == {(16, 4096), (70, 12000)}
+    with sasl_broker(tmp_path) as broker:
+        assert {name: first_answer(broker, name) for name in names} == before
 
 
 def test_sessions_outlive_their_credential(broker: BrokerThread, client: RawClient) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import scramp
@@ -10,8 +10,9 @@ import scramp
 from tidelog.client.errors import AuthenticationError
 from tidelog.client.security.scram import scram
 from tidelog.security.principal import Principal
+from tidelog.security.sasl.fake_credentials import CredentialShapes
 from tidelog.security.sasl.mechanism import Exchange, Proven, Refused, SlowStep, Step
-from tidelog.security.sasl.scram import CredentialShape, ScramLogin, ScramServer, user_login
+from tidelog.security.sasl.scram import ScramLogin, ScramServer, user_login
 from tidelog.security.sasl.scram_credential import BY_LABEL, ScramCredential, ScramMechanism
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
@@ -19,7 +20,12 @@ BOTH = pytest.mark.parametrize("mechanism", [SHA_256, SHA_512])
 
 
 class Credentials:
-    def __init__(self, users: Mapping[str, ScramCredential], tokens: Mapping[str, ScramLogin] | None = None):
+    def __init__(
+        self,
+        users: Mapping[str, ScramCredential],
+        tokens: Mapping[str, tuple[str, Proven]] | None = None,
+    ) -> None:
+        self.shapes = CredentialShapes()
         self._users = users
         self._tokens = tokens or {}
 
@@ -27,16 +33,22 @@ class Credentials:
         credential = self._users.get(name)
         return None if credential is None else user_login(name, credential)
 
-    def token(self, mechanism: ScramMechanism, token_id: str) -> ScramLogin | None:
-        return self._tokens.get(token_id)
-
-    def shape(self, mechanism: ScramMechanism) -> CredentialShape:
-        return CredentialShape(4096, 26)
+    def token(
+        self, mechanism: ScramMechanism, token_id: str, salt: bytes
+    ) -> ScramLogin | Callable[[], ScramLogin] | None:
+        found = self._tokens.get(token_id)
+        if found is None:
+            return None
+        password, proven = found
+        return lambda: ScramLogin(ScramCredential.of_password(mechanism, password, 4096, salt), proven)
 
 
 def server(mechanism: ScramMechanism, passwords: Mapping[str, str], secret: bytes = b"s" * 32) -> ScramServer:
     users = {name: ScramCredential.of_password(mechanism, each, 4096) for name, each in passwords.items()}
-    return ScramServer(mechanism, Credentials(users), secret)
+    credentials = Credentials(users)
+    for name, credential in users.items():
+        credentials.shapes.put(name, {mechanism: credential})
+    return ScramServer(mechanism, credentials, secret)
 
 
 def step(exchange: Exchange, message: bytes) -> Step:
@@ -197,11 +209,25 @@ def test_a_server_without_the_password_is_found_out() -> None:
 
 def test_tokens_are_looked_up_when_they_are_announced() -> None:
     owner = Proven(Principal("alice"), by_token=True, expires_at_ms=5.0)
-    credential = ScramCredential.of_password(SHA_512, "hmac", 4096)
-    to = ScramServer(SHA_512, Credentials({}, {"id": ScramLogin(credential, owner)}), b"")
+    to = ScramServer(SHA_512, Credentials({}, {"id": ("hmac", owner)}), b"")
     assert log_in(to, "id", "hmac", tokenauth=True) == owner
-    with pytest.raises(Refused):
-        log_in(to, "id", "hmac")
+    for name, password, tokenauth in (("id", "hmac", False), ("id", "other", True), ("other", "hmac", True)):
+        with pytest.raises(Refused, match="its name or its password is wrong"):
+            log_in(to, name, password, tokenauth=tokenauth)
+
+
+def test_the_first_answer_about_a_token_is_the_same_whether_there_is_one_or_not() -> None:
+    def first(to: ScramServer, name: str) -> list[str]:
+        taken = to.begin().step(f"n,,n={name},r=x,tokenauth=true".encode())
+        assert isinstance(taken, Step), "what takes long is not done before the proof is there"
+        return taken.answer.decode().split(",")[1:]
+
+    owner = Proven(Principal("alice"), by_token=True)
+    with_token = ScramServer(SHA_256, Credentials({}, {"id": ("hmac", owner)}), b"s" * 32)
+    without = ScramServer(SHA_256, Credentials({}), b"s" * 32)
+    assert first(with_token, "id") == first(without, "id")
+    assert first(with_token, "id") != first(with_token, "other")
+    assert log_in(with_token, "id", "hmac", tokenauth=True) == owner
 
 
 def test_credentials_are_written_as_kafka_does_and_shown_to_nobody() -> None:
