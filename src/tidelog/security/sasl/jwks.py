@@ -1,7 +1,9 @@
 """Keys by which an issuer signs tokens: a JSON Web Key Set in a file or behind a URL.
 
-Keys are for signatures and public: secrets (``oct``) in a set are passed over, and so is what nobody can
-read. A key is good for the algorithms of its own type, or for the one that it names.
+Keys are for signatures and public: secrets (``oct``) in a set are passed over, and so is what cannot be
+read. A key is good for the algorithms of its own type, or for the one that it names. A set may hold tens of
+thousands: it is split into entries and indexed by key id, which takes milliseconds, and a key is read when
+the first token names it. The last few hundred that were used are kept.
 
 ``JwksFile`` reads its file again when it has changed. ``JwksEndpoint`` fetches from a URL: when the set has
 become old it is fetched anew while the old one serves on; a key that is not known makes it look again, at
@@ -16,7 +18,9 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from codecs import BOM_UTF8
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as WaitTimeoutError
 from contextlib import suppress
@@ -24,6 +28,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
+
+from msgspec import UNSET, MsgspecError, Raw, Struct, ValidationError
+from msgspec.json import Decoder as json_decoder
 
 from tidelog.errors import ConfigError
 from tidelog.security.sasl.mechanism import Refused
@@ -45,6 +52,8 @@ PUBLIC_KEY_ALGORITHMS = tuple(name for each in (*_BY_TYPE.values(), *_BY_CURVE.v
 """What tokens may be signed by: never a secret that both sides know, and never nothing."""
 _FETCH_TIMEOUT_S = 10.0
 _MAX_SET_BYTES = 1024 * 1024
+_MAX_FILE_BYTES = 16 * 1024 * 1024
+_MOST_READ = 256
 _OK = 200
 # Logins that wait for keys hold a thread each; the rest is told to come back.
 _MAX_WAITING = 2
@@ -57,63 +66,114 @@ class KeySource(Protocol):
         """The key that a token claims to be signed by; raises :class:`Refused` if there is none."""
 
 
-class SigningKey(NamedTuple):
-    """One key of a set."""
+class _Set(Struct):
+    """A JSON Web Key Set, as far as it is read at once."""
 
-    id: str | None
-    algorithms: tuple[str, ...]
-    key: Key
+    keys: list[Raw]
+
+
+class _Entry(Struct):
+    """What an entry says of its use; the key itself is read later."""
+
+    kid: Any = None
+    kty: Any = None
+    crv: Any = None
+    use: Any = "sig"
+    alg: Any = UNSET
+
+    @property
+    def algorithms(self) -> tuple[str, ...]:
+        """The algorithms that the key is good for."""
+        if self.use != "sig":
+            return ()
+        known = _BY_CURVE.get(str(self.crv), ()) if self.kty == "EC" else _BY_TYPE.get(str(self.kty), ())
+        return known if self.alg is UNSET else tuple(each for each in known if each == self.alg)
+
+
+class _KeyEntry:
+    """A key of a set that is for signatures."""
+
+    __slots__ = ("algorithms", "id", "is_unreadable", "raw")
+
+    def __init__(self, raw: Raw, said: _Entry) -> None:
+        self.raw = raw
+        self.id = said.kid if isinstance(said.kid, str) else None
+        self.algorithms = said.algorithms
+        self.is_unreadable = False
 
 
 class KeySet:
     """The keys of one issuer, at one time."""
 
-    def __init__(self, keys: Iterable[SigningKey]) -> None:
-        self.keys = tuple(keys)
+    def __init__(self, entries: Iterable[_KeyEntry] = ()) -> None:
+        self._entries = tuple(entries)
+        self._by_id: defaultdict[str | None, list[_KeyEntry]] = defaultdict(list)
+        for entry in self._entries:
+            self._by_id[entry.id].append(entry)
+        self._lock = threading.Lock()
+        self._read: OrderedDict[_KeyEntry, Key] = OrderedDict()
 
     @classmethod
     def parse(cls, raw: bytes) -> KeySet:
-        """The usable keys of a set; raises ``ValueError`` for what is no set."""
+        """The keys of a set that are for signatures; raises ``ValueError`` for what is no set."""
         try:
-            found = json.loads(raw)
+            found = json_decoder(_Set).decode(raw.removeprefix(BOM_UTF8))
         except RecursionError:
             raise ValueError("it is nested without end") from None
-        entries = found.get("keys") if isinstance(found, dict) else None
-        if not isinstance(entries, list):
-            raise ValueError("it has no list of keys")
-        return cls(key for entry in entries if (key := _signing_key(entry)) is not None)
+        except ValidationError:
+            raise ValueError("it has no list of keys") from None
+        except MsgspecError as error:
+            raise ValueError(f"it is not JSON: {error}") from None
+        entries: list[_KeyEntry] = []
+        entry_decoder = json_decoder(_Entry)
+        for each in found.keys:
+            with suppress(MsgspecError, RecursionError):
+                entry = _KeyEntry(each, entry_decoder.decode(each))
+                if entry.algorithms:
+                    entries.append(entry)
+        return cls(entries)
 
     def find(self, key_id: str | None, algorithm: str) -> Key | None:
         """The key with this id; a token that names none may be signed by the only one there is."""
-        fitting = [
-            each.key for each in self.keys if algorithm in each.algorithms and key_id in (None, each.id)
-        ]
-        return fitting[0] if len(fitting) == 1 or (fitting and key_id is not None) else None
+        entries = self._entries if key_id is None else self._by_id.get(key_id, ())
+        fitting = self._keys(each for each in entries if algorithm in each.algorithms)
+        first = next(fitting, None)
+        return first if key_id is not None or next(fitting, None) is None else None
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether any key can be used."""
+        return next(self._keys(self._entries), None) is not None
+
+    def _keys(self, entries: Iterable[_KeyEntry]) -> Iterator[Key]:
+        """The keys of some entries, each read when it is its turn."""
+        for entry in entries:
+            with self._lock:
+                key = self._read.get(entry)
+                if key is None and not entry.is_unreadable:
+                    key = _key(entry)
+                if key is not None:
+                    self._read[entry] = key
+                    self._read.move_to_end(entry)
+                    if len(self._read) > _MOST_READ:
+                        self._read.popitem(last=False)
+            if key is not None:
+                yield key
 
 
-def _signing_key(entry: object) -> SigningKey | None:
+def _key(entry: _KeyEntry) -> Key | None:
     from joserfc.errors import JoseError
     from joserfc.jwk import import_key
 
-    if not isinstance(entry, dict) or entry.get("use", "sig") != "sig":
-        return None
-    key_type, curve = str(entry.get("kty")), str(entry.get("crv"))
-    algorithms = _BY_CURVE.get(curve, ()) if key_type == "EC" else _BY_TYPE.get(key_type, ())
-    if "alg" in entry:
-        algorithms = tuple(each for each in algorithms if each == entry["alg"])
-    if not algorithms:
-        return None
-    key_id = entry.get("kid")
-    # What it says of its uses is not always right, and was looked at.
-    parameters: Mapping[str, Any] = {
-        name: value for name, value in entry.items() if name not in ("use", "key_ops", "alg", "x5c")
-    }
+    # What it says of its uses is not always right, and was considered before.
+    ignored = ("use", "key_ops", "alg", "x5c")
     try:
-        key = import_key(dict(parameters))
-    except (JoseError, ValueError, TypeError, KeyError) as error:
+        parameters: dict[str, Any] = json.loads(bytes(entry.raw))
+        return import_key({name: value for name, value in parameters.items() if name not in ignored})
+    except (JoseError, ValueError, TypeError, KeyError, RecursionError) as error:
+        entry.is_unreadable = True
         logger.warning("A key of a JSON Web Key Set is passed over: %s", type(error).__name__)
         return None
-    return SigningKey(key_id if isinstance(key_id, str) else None, algorithms, key)
 
 
 class JwksFile:
@@ -123,7 +183,8 @@ class JwksFile:
         self._path = path
         self._lock = threading.Lock()
         self._seen: tuple[int, int, int] | None = None
-        self._keys = KeySet(())
+        self._problem: str | None = None
+        self._keys = KeySet()
 
     def key_for(self, key_id: str | None, algorithm: str) -> Key:
         """The key; the file is read again if it has changed."""
@@ -132,8 +193,12 @@ class JwksFile:
                 self._look()
             except (OSError, ValueError) as error:
                 why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
-                logger.error("The keys in %s cannot be read, and stay as they were: %s", self._path, why)
-            key = self._keys.find(key_id, algorithm)
+                if why != self._problem:
+                    # Once, and not for each login: any client may try to log in.
+                    logger.error("The keys in %s cannot be read, and stay as they were: %s", self._path, why)
+                self._problem = why
+            keys = self._keys
+        key = keys.find(key_id, algorithm)
         if key is None:
             raise Refused("its token is signed by no key that is known here")
         return key
@@ -145,15 +210,18 @@ class JwksFile:
         except (OSError, ValueError) as error:
             why = os.strerror(error.errno or 0) if isinstance(error, OSError) else str(error)
             raise ConfigError(f"{self._path} holds no JSON Web Key Set: {why}") from error
-        if not self._keys.keys:
+        if not self._keys.has_keys:
             raise ConfigError(f"{self._path} holds no public key for signatures")
 
     def _look(self) -> None:
         stat = self._path.stat()
         seen = (stat.st_mtime_ns, stat.st_ino, stat.st_size)
         if seen != self._seen:
-            self._keys = KeySet.parse(self._path.read_bytes())
             self._seen = seen
+            if stat.st_size > _MAX_FILE_BYTES:
+                raise ValueError(f"it is longer than {_MAX_FILE_BYTES} bytes")
+            self._keys = KeySet.parse(self._path.read_bytes())
+            self._problem = None
 
 
 class FetchTimes(NamedTuple):
@@ -182,7 +250,7 @@ class JwksEndpoint:
         self._lock = threading.Lock()
         self._waiting = threading.BoundedSemaphore(_MAX_WAITING)
         self._fetching: Future[None] | None = None
-        self._keys = KeySet(())
+        self._keys = KeySet()
         self._refresh_at = self._not_before = monotonic()
         self._failures = 0
 

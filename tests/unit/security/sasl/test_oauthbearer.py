@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joserfc import jws
-from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+from joserfc import jwk, jws
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey, import_key
 
 from tidelog.errors import ConfigError
 from tidelog.security.principal import Principal
@@ -255,7 +255,7 @@ def test_a_refusal_is_told_as_json_and_ends_when_it_was_heard(sent: bytes) -> No
 # Where keys come from
 
 
-def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     path = tmp_path / "keys.json"
     path.write_bytes(public(RSA))
     source = key_source(path.as_uri(), FetchTimes())
@@ -266,7 +266,70 @@ def test_a_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     path.write_bytes(public(RSA, EC))
     assert source.key_for("ec", "ES256")
     path.write_bytes(b"{")
-    assert source.key_for("ec", "ES256"), "what was known stays"
+    for _ in range(3):
+        assert source.key_for("ec", "ES256"), "what was known stays"
+    assert len(caplog.records) == 1, "any client may log in as often as it wants"
+    path.write_bytes(public(EC))
+    assert source.key_for("ec", "ES256")
+    with pytest.raises(Refused):
+        source.key_for("rsa", "RS256")
+
+
+def test_of_a_file_of_20000_keys_only_those_are_read_that_tokens_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def counted(entry: dict[str, str]) -> Any:
+        read.append(entry["kid"])
+        return import_key(entry)
+
+    monkeypatch.setattr(jwk, "import_key", counted)
+    keys = [{**RSA.as_dict(private=False), "kid": f"key-{number}"} for number in range(20_000)]
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps({"keys": [*keys, EC.as_dict(private=False)]}))
+    source = key_source(path.as_uri(), FetchTimes())
+    read.clear()
+    tokens = SignedTokens(source, RULES, lambda: NOW_S)
+    for _ in range(3):
+        assert tokens.validate(signed(RSA, "RS256", kid="key-19999")).name == "alice"
+        assert tokens.validate(signed(EC, "ES256")).name == "alice"
+    for key_id in ("unknown", None):
+        with pytest.raises(Refused):
+            source.key_for(key_id, "RS256")
+    assert read == ["key-19999", "ec", "key-1"], "key-0 was read at the start, to see that there is one"
+    for number in range(1000):
+        assert source.key_for(f"key-{number}", "RS256")
+    path.write_bytes(b" " * (16 * 1024 * 1024 + 1))
+    assert source.key_for("key-1", "RS256"), "a file that is too long is not read"
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{", b"[]", b"{}", b'{"keys": {}}', b'{"keys": 5}', b"\xff", b"[" * 100_000]
+)
+def test_what_is_no_set_of_keys_is_refused(raw: bytes) -> None:
+    with pytest.raises(ValueError, match=r"it (is|has)|decode"):
+        KeySet.parse(raw)
+
+
+def test_a_set_may_hold_anything_among_its_keys() -> None:
+    ours = EC.as_dict(private=False)
+    junk: list[Any] = [
+        None,
+        5,
+        "x",
+        [],
+        {},
+        {"kty": []},
+        {"kty": "EC", "crv": {}},
+        {"kty": "RSA", "kid": "ec"},
+    ]
+    raw = json.dumps({"a": 1, "keys": [*junk, {**ours, "kid": 7, "alg": None}, ours]}).encode()
+    raw = b"\xef\xbb\xbf" + raw
+    assert Keys(raw).key_for("ec", "ES256")
+    assert Keys(raw).key_for(None, "ES256")
+    with pytest.raises(Refused):
+        Keys(raw).key_for("ec", "RS256")
 
 
 @pytest.mark.parametrize(
