@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from types import TracebackType
 from typing import TextIO
+
+from tidelog.printable import printable, printable_json
 
 FORMATS = ("text", "json")
 
-
-# Names and messages that clients send are in some lines: they must not end a line, or begin one of their own.
-_ESCAPED = {code: repr(chr(code))[1:-1] for code in (*range(32), *range(127, 160), 0x2028, 0x2029)}
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 
 _broker_id: int | None = None
@@ -35,11 +36,15 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(message)s (%(name)s)")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The line, which is one line whatever the message holds; a traceback comes behind it."""
-        record.message = record.message.translate(_ESCAPED)
+        """The line, which is one line whatever the message holds; a traceback follows it."""
+        record.message = printable(record.message)
         if _broker_id is not None:
             record.message = f"[broker {_broker_id}] {record.message}"
         return super().formatMessage(record)
+
+    def formatException(self, ei: ExcInfo) -> str:
+        """The traceback, whose messages may hold text from peers."""
+        return "\n".join(map(printable, super().formatException(ei).split("\n")))
 
 
 class JsonFormatter(logging.Formatter):
@@ -63,7 +68,7 @@ class JsonFormatter(logging.Formatter):
         line.update(getattr(record, "fields", {}))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False)
+        return printable_json(json.dumps(line, ensure_ascii=False))
 
 
 def set_up(log_format: str = "text", *, level: int = logging.INFO, stream: TextIO | None = None) -> None:

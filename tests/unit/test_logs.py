@@ -21,6 +21,24 @@ def stream() -> Iterator[io.StringIO]:
     root.setLevel(level)
 
 
+HOSTILE = "CN=\u202egro.elpmaxe\u2066,O=\u200b\ufeff\x7f\x9b\u2028\ud800\U000e0041 ünal 王 😀"
+
+
+@pytest.mark.parametrize("log_format", logs.FORMATS)
+def test_no_character_from_a_peer_changes_how_a_line_looks(stream: io.StringIO, log_format: str) -> None:
+    logs.set_up(log_format, stream=stream)
+    try:
+        raise ValueError(HOSTILE)
+    except ValueError:
+        logging.getLogger("tests").exception("No TLS with %s", HOSTILE)
+    text = stream.getvalue()
+    assert all(line.isprintable() for line in text.split("\n"))
+    assert text.count("ünal 王 😀") == 2, "letters stay as they are"
+    assert text.count("\\u202egro") == 2
+    if log_format == "json":
+        assert json.loads(text)["message"] == f"No TLS with {HOSTILE}"
+
+
 @pytest.mark.parametrize("log_format", logs.FORMATS)
 def test_what_a_client_sends_cannot_begin_a_line_of_its_own(stream: io.StringIO, log_format: str) -> None:
     logs.set_up(log_format, stream=stream)

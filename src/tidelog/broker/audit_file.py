@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from tidelog.clock import Clock
+from tidelog.printable import printable_json
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,9 @@ class AuditFile:
     def _run(self) -> None:
         end_of_torn_line = b"\n" if _ends_within_a_line(self._path) else b""
         while batch := self._next():
-            if not self._written(end_of_torn_line + b"\n".join(batch) + b"\n"):
+            # Principals and resources have names that clients choose.
+            shown = (printable_json(line.decode()).encode() for line in batch)
+            if not self._written(end_of_torn_line + b"\n".join(shown) + b"\n"):
                 left = len(batch) + len(self._entries) + self._lost
                 logger.error("Up to %d entries of the audit log were not written to %s", left, self._path)
                 break

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.network.answer_times import RequestObserver
 from tidelog.errors import TidelogError
+from tidelog.printable import printable_json
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import parse_request_header
@@ -186,7 +187,7 @@ class RequestLog:
         throttle_ms = self._throttled.pop((connection, int(request.api.key)), 0.0)
         if self._logs_all:
             fields = _fields(connection, request, times, throttle_ms)
-            REQUEST_LOGGER.debug(_MESSAGE, json.dumps(fields, ensure_ascii=False))
+            REQUEST_LOGGER.debug(_MESSAGE, printable_json(json.dumps(fields, ensure_ascii=False)))
         counted_s = times.total_s
         if request.api.key in _WAIT_BY_DESIGN:
             counted_s -= times.remote_s

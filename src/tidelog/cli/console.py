@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from tidelog import logs
 from tidelog.cli.broker_pages import BrokerPages
 from tidelog.cli.connect import client_options
 from tidelog.cli.failure import Failure, WrongUsage
@@ -153,7 +154,7 @@ def command(
     from tidelog.console.service import Console
 
     settings = _settings(place, watch, connection)
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    logs.set_up(level=logging.WARNING)
 
     async def main() -> None:
         console = Console(settings, Telling)

@@ -11,9 +11,11 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Self, overload
+from typing import Self
 
 import msgspec
+
+from tidelog.printable import printable as printable
 
 _BOLD, _RED, _RED_BOLD = "1", "31", "1;31"
 
@@ -98,17 +100,6 @@ def _cell(value: object) -> str:
         case list() | tuple():
             return ",".join(_cell(item) for item in value) or "-"
     return printable(str(value))
-
-
-@overload
-def printable(text: str) -> str: ...
-@overload
-def printable(text: str | None) -> str | None: ...
-def printable(text: str | None) -> str | None:
-    """What a stranger has named, so that it moves no cursor and breaks no line: ``\\n``, ``\\x1b``."""
-    if text is None or text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def print_json(value: object, *, indent: int | None = 2) -> None:

@@ -157,3 +157,14 @@ def test_it_is_not_left_open(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     AuditFile(tmp_path / "audit.jsonl", ManualClock()).close()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_no_character_from_a_peer_changes_how_a_line_looks(tmp_path: Path) -> None:
+    path = tmp_path / "audit.log"
+    entry = {"principal": "User:\u202egro\u200b\x7fünal"}
+    audit = AuditFile(path, ManualClock())
+    audit.write(json.dumps(entry, ensure_ascii=False).encode())
+    audit.close()
+    text = path.read_text()
+    assert text[:-1].isprintable()
+    assert json.loads(text) == entry

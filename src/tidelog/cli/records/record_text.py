@@ -11,6 +11,7 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 
+from tidelog.printable import printable
 from tidelog.records.record import RecordHeader
 
 
@@ -67,6 +68,4 @@ def readable(data: bytes | None, *, null: str = "null") -> str:
         text = data.decode()
     except UnicodeDecodeError:
         return "base64:" + base64.b64encode(data).decode()
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return printable(text)
