@@ -35,6 +35,7 @@ from tidelog.broker.network.ip_overrides import IpOverrides
 from tidelog.broker.network.network import Network
 from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
 from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
+from tidelog.broker.request_sizes import RequestSizes
 from tidelog.broker.services import Services
 from tidelog.broker.slow_lane import SlowLane
 from tidelog.broker.state import BrokerState, LifeCycle, StartGivenUp
@@ -327,6 +328,7 @@ class Broker:
         self._ip_overrides.start(config)
         self.network = Network(self._dispatcher, loop, limits, self.clock, tls)
         self._undo.append(self.network.close)
+        self.network.frame_limits = RequestSizes(config, self.authorization)
         if self.authorization.is_on:
             self.authorization.sessions = self.network.sessions
         self._limit_addresses(self.image.quotas)

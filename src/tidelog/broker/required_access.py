@@ -220,9 +220,20 @@ REQUIRED: Final[dict[ApiKey, Access]] = {
 Check = Callable[[Session, Payload], None]
 
 
+def needs_of_request(key: ApiKey) -> tuple[Need, ...]:
+    """The needs that concern the whole of a request."""
+    access = REQUIRED.get(key)
+    return () if access is None else tuple(need for need in access.needs if need.field)
+
+
+def is_about_cluster(key: ApiKey) -> bool:
+    """Whether nothing can be done by an API without a right to the cluster."""
+    return any(need.field == _CLUSTER_FIELD for need in needs_of_request(key))
+
+
 def check_of(key: ApiKey, authorization: Authorization) -> Check | None:
     """What raises the refusal of a whole request; ``None`` if there is nothing to check."""
-    needs = [need for need in REQUIRED[key].needs if need.field]
+    needs = needs_of_request(key)
     if not authorization.is_on or not needs:
         return None
 

@@ -116,6 +116,16 @@ SOCKET_OPTIONS: tuple[Option, ...] = (
         importance="high",
     ),
     option(
+        "tidelog.request.max.bytes",
+        "int",
+        16 * 1024 * 1024,
+        "The largest request that is neither Produce nor one of another broker; a connection that announces "
+        "a larger one is closed before it is received. At most socket.request.max.bytes.",
+        at_least(64 * 1024),
+        importance="low",
+        internal=True,
+    ),
+    option(
         "socket.listen.backlog.size",
         "int",
         50,

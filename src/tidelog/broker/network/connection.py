@@ -153,7 +153,7 @@ class Connection:
         self._send = sock.send
         self._network = network
         self._handle = network.handler.handle
-        self._inbox = Inbox(sock, network)
+        self._inbox = Inbox(sock, network, self.session)
         self._outbox = Outbox(sock)
         self._queue: deque[PromisedAnswer] = deque()
         self._staged: list[StagedAnswer] = []

@@ -10,6 +10,9 @@ large. What cannot be handled in the event it arrived in is put back, as one cop
 let their requests be answered are read from in smaller portions when there are many of them, so that what
 they have put back stays bounded.
 
+A large frame has a limit that depends on its API and its client (``broker/request_sizes``): once its first
+bytes have come, it is refused before the others are received.
+
 So views are good until the loop turns; whoever wants to keep something copies it. Used by ``connection``.
 """
 
@@ -23,6 +26,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.broker.network.memory_pool import FrameBuffer, FrameBuffers, RequestMemory
 from tidelog.broker.network.tls_socket import TlsSocket
+from tidelog.security.session import Session
 
 RECEIVE_BUFFER_BYTES = 256 * 1024
 
@@ -39,10 +43,21 @@ _MAX_REQUEST = "socket.request.max.bytes"
 # A handshake record, of version 3 point something: what the first bytes are when they come from a TLS client.
 _TLS_BEGINS = 0x1603
 _unpack_size = Struct(">i").unpack_from
+_unpack_key = Struct(">h").unpack_from
+_KEY_BYTES = 2
+
+
+class FrameLimits(Protocol):
+    """How long frames may be, by what they begin with."""
+
+    def limit_of(self, session: Session, key: int, /) -> tuple[int, str]:
+        """How many bytes a client's frame with an API key may have, and why."""
 
 
 class ReceivingSide(Protocol):
     """What all inboxes of a network share."""
+
+    frame_limits: FrameLimits | None
 
     receive_buffer: memoryview
     frame_buffers: FrameBuffers
@@ -76,6 +91,7 @@ class Inbox:
         "_put_back",
         "_recv_into",
         "_reserved_bytes",
+        "_session",
         "_size",
         "_source",
         "_starts",
@@ -83,12 +99,13 @@ class Inbox:
         "refusal",
     )
 
-    def __init__(self, sock: socket.socket | TlsSocket, network: ReceivingSide) -> None:
+    def __init__(self, sock: socket.socket | TlsSocket, network: ReceivingSide, session: Session) -> None:
         self.awaits_memory = False
         """Whether the next frame is too large for the request memory that is free now."""
         self.refusal: str | None = None
         """What was wrong behind the frames handed out; there will be no more."""
         self._network = network
+        self._session = session
         self._limit_bytes = network.max_request_bytes
         self._limited_by = _MAX_REQUEST
         self._buffer = network.receive_buffer
@@ -265,7 +282,15 @@ class Inbox:
                 elif size > 0:
                     self.refusal += f", and {self._limited_by} allows {limit}"
                 return
-            if size > _SMALL_FRAME_BYTES:
+            if size > _SMALL_FRAME_BYTES and have >= _KEY_BYTES:
+                if self._network.frame_limits is not None and not self._reserved_bytes:
+                    (key,) = _unpack_key(buffer, pos + 4)
+                    allowed, reason = self._network.frame_limits.limit_of(self._session, key)
+                    if size > allowed:
+                        self.refusal = (
+                            f"it announced a request of {size} bytes with API key {key}, and {reason}"
+                        )
+                        return
                 if not self._reserved_bytes and not self._network.memory.reserve(size):
                     self.awaits_memory = True
                 else:

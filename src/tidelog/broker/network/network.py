@@ -32,7 +32,7 @@ from tidelog.broker.network.acceptor import Acceptor
 from tidelog.broker.network.answer_times import RequestObserver
 from tidelog.broker.network.connection import Connection, RequestHandler
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
-from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES
+from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, FrameLimits
 from tidelog.broker.network.loop_turn import LoopTurn
 from tidelog.broker.network.memory_pool import UNLIMITED, FrameBuffers, RequestMemory
 from tidelog.broker.network.tls_socket import TlsSocket
@@ -96,6 +96,8 @@ class Network:
         """Called after each event of a connection, where a listener is kept apart."""
         self.counts: defaultdict[str, ConnectionCounts] = defaultdict(ConnectionCounts)
         """What has become of connections, by listener."""
+        self.frame_limits: FrameLimits | None = None
+        """How long requests may be by their API, where that is less than ``socket.request.max.bytes``."""
         self.observer: RequestObserver | None = None
         """Is told how long requests took, where that is counted or logged."""
         self.greeters: dict[str, Callable[[Connection], None]] = {}
@@ -139,6 +141,7 @@ class Network:
         self._apart = Network(self.handler, self.loop, limits, self._clock, self._tls)
         self._apart.greeters = self.greeters
         self._apart.counts = self.counts
+        self._apart.frame_limits = self.frame_limits
         self.after_event = self._look_apart
         return self._apart.open([listener])
 

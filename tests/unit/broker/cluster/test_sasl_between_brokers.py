@@ -71,7 +71,7 @@ def test_all_brokers_hear_of_delegation_tokens(tmp_path: Path) -> None:
         cluster.wait_for(lambda: token.id in image.delegation_tokens)
         mac = one.hmac_of(token)
         assert two.hmac_of(token) == mac
-        assert cluster.call(lambda: two.login(ScramMechanism.SHA_256, token.id)) is not None
+        assert cluster.call(lambda: two.login(ScramMechanism.SHA_256, token.id, b"salt")) is not None
         cluster.run(two.expire(alice, mac, -1))
         cluster.wait_for(lambda: token.id not in cluster.brokers[1].image.delegation_tokens)
-        assert cluster.call(lambda: one.login(ScramMechanism.SHA_256, token.id)) is None
+        assert cluster.call(lambda: one.login(ScramMechanism.SHA_256, token.id, b"salt")) is None

@@ -15,7 +15,7 @@ from tests.rigs.clock import ManualClock
 
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
-from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, Inbox
+from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, FrameLimits, Inbox
 from tidelog.broker.network.ip_overrides import OPTION as IP_OVERRIDES
 from tidelog.broker.network.ip_overrides import IpOverrides
 from tidelog.broker.network.memory_pool import FrameBuffers, RequestMemory
@@ -26,6 +26,7 @@ from tidelog.broker.state import BrokerState, LifeCycle
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
+from tidelog.security.session import Session
 
 DEADLINE_S = 60.0
 
@@ -412,9 +413,10 @@ def test_a_peer_that_sends_as_fast_as_we_receive_has_a_megabyte_at_once() -> Non
         memory = RequestMemory()
         max_request_bytes = 100_000_000
         put_back_bytes = 0
+        frame_limits: FrameLimits | None = None
 
     asked: list[int] = []
-    inbox = Inbox(cast("socket.socket", EndlessSocket()), Shared())
+    inbox = Inbox(cast("socket.socket", EndlessSocket()), Shared(), Session("127.0.0.1"))
     frames: list[memoryview] | None = []
     while frames == []:
         frames = inbox.receive()
