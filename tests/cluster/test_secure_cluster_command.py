@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import stat
+import struct
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
+from tests.cluster.requests_of_brokers import NOT_SERVED, Target, attacks, error_codes
+from tests.rigs.raw_client import RawClient
+from tests.rigs.sasl_broker import log_in
 
 from tidelog.client import Admin
 from tidelog.client.errors import AuthenticationError
+from tidelog.client.resources import TopicDescription
+from tidelog.errors import ErrorCode
 from tidelog.properties import read_properties
+from tidelog.wire.messages.fetch import FetchResponse
 
 TIMEOUT_S = 90.0
+_REFUSED = {ErrorCode.CLUSTER_AUTHORIZATION_FAILED, ErrorCode.TOPIC_AUTHORIZATION_FAILED}
 STOP_S = 40.0
 
 
@@ -155,6 +165,60 @@ def wait_until_known(login: dict[str, str]) -> None:
             return
         except AuthenticationError:
             assert time.monotonic() < deadline
+
+
+@contextmanager
+def over_tls(cluster: Running, port: int, user: tuple[str, str] | None) -> Iterator[RawClient]:
+    """A client of one broker, before its login without a user."""
+    context = ssl.create_default_context(cafile=str(cluster.directory / "security" / "ca.pem"))
+    with RawClient("127.0.0.1", port) as client:
+        client.sock = context.wrap_socket(client.sock, server_hostname="localhost")
+        if user is not None:
+            assert log_in(client, "SCRAM-SHA-512", *user).error_code == ErrorCode.NONE
+        yield client
+
+
+def test_requests_of_brokers_are_refused_to_clients_from_outside(cluster: Running) -> None:
+    cluster.command("topics", "create", "attacked", "--partitions", "1")
+    cluster.command("users", "add", "mallory", "--password-stdin", given="her-word\n")
+    # All that a client may have, CLUSTER_ACTION excepted, and ALTER on the cluster, which brings the right to
+    # write markers, as in Kafka.
+    for kind in (("--topic", "*"), ("--group", "*"), ("--transactional-id", "*")):
+        cluster.command("acls", "add", "-p", "User:mallory", "-o", "ALL", *kind)
+    for operation in ("DESCRIBE", "DESCRIBE_CONFIGS", "CREATE", "IDEMPOTENT_WRITE"):
+        cluster.command("acls", "add", "-p", "User:mallory", "-o", operation, "--cluster")
+    with Admin(read_properties(cluster.clients)) as admin:
+        before = admin.describe_topics(["attacked"])["attacked"]
+    assert isinstance(before, TopicDescription)
+    target = Target("attacked", before.topic_id, "hers")
+    mallory = ("mallory", "her-word")
+    ports = [int(each.rpartition(":")[2]) for each in cluster.said["bootstrap.servers"].split(",")]
+    count = 0
+    for port in ports:
+        with over_tls(cluster, port, mallory) as client:
+            for key, version, request in attacks(target):
+                response = client.request(key, version, request)
+                # Fetch is refused topic by topic, and not as a whole.
+                parts = response.responses if isinstance(response, FetchResponse) else [response]
+                found = {code for part in parts for code in error_codes(part)}
+                assert found
+                assert found <= _REFUSED, (key.name, version, found)
+                count += 1
+    for key, version, request in attacks(target):
+        with over_tls(cluster, ports[0], None) as client, suppress(ConnectionError):
+            found = set(error_codes(client.request(key, version, request)))
+            assert found == {ErrorCode.ILLEGAL_SASL_STATE}, (key.name, version, found)
+    for api_key in NOT_SERVED:
+        with over_tls(cluster, ports[0], mallory) as client:
+            client.send_frame(struct.pack(">hhih", api_key, 0, 1, -1) + bytes(64))
+            assert client.is_closed()
+    assert count == 3 * len(list(attacks(target)))
+    with Admin(read_properties(cluster.clients)) as admin:
+        assert admin.describe_topics(["attacked"])["attacked"] == before
+        assert len(admin.describe_cluster().nodes) == 3
+    producer = Producer({**cluster.librdkafka(), "acks": "all"})
+    producer.produce("attacked", b"still served")
+    assert producer.flush(TIMEOUT_S) == 0
 
 
 def test_what_is_secret_can_be_read_by_its_owner_alone(cluster: Running) -> None:
