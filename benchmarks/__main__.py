@@ -1,9 +1,10 @@
 """`python -m benchmarks`: choose benchmarks, run them in rounds, show and write what came out.
 
-Four are no races: `python -m benchmarks soak` watches one broker for a while (`benchmarks/soak.py`), `day`
-holds a day that was streamed against that day backfilled (`benchmarks/day.py`), `state` looks at the memory
-of pipelines while their state grows (`benchmarks/state.py`), and `console` at what the console costs beside a
-large cluster (`benchmarks/console_cost.py`).
+Five are no races: `python -m benchmarks attacks` lets crowds attack one broker and watches its other clients
+(`benchmarks/crowds.py`), `soak` watches one broker for a while (`benchmarks/soak.py`), `day` holds a day that
+was streamed against that day backfilled (`benchmarks/day.py`), `state` looks at the memory of pipelines while
+their state grows (`benchmarks/state.py`), and `console` at what the console costs beside a large cluster
+(`benchmarks/console_cost.py`).
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from pathlib import Path
 from foreign.toolchain import CACHE, ROOT
 from rich.console import Console
 
-from benchmarks import console_cost, contestants, day, quiet, report, soak, state
+from benchmarks import console_cost, contestants, crowds, day, quiet, report, soak, state
 from benchmarks.figures import Figures
 from benchmarks.page import MIN_ROUNDS, Results, Run
 from benchmarks.registry import BENCHMARKS, Benchmark
 
 PAGE = ROOT / "docs" / "benchmarks.md"
 NO_RACES: Mapping[str, Callable[[Sequence[str]], int]] = {
+    "attacks": crowds.main,
     "soak": soak.main,
     "day": day.main,
     "state": state.main,

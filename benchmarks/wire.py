@@ -26,8 +26,9 @@ _CRC_AT, _CRC_FROM = 17, 21
 _PRODUCER_AT, _SEQUENCE_AT = 43, 53
 
 
-def frame(api_key: int, version: int, body: bytes) -> bytes:
-    header = struct.pack(">hhih", api_key, version, 1, 5) + b"bench" + b"\x00"
+def frame(api_key: int, version: int, body: bytes, client_id: str = "bench") -> bytes:
+    name = client_id.encode()
+    header = struct.pack(">hhih", api_key, version, 1, len(name)) + name + b"\x00"
     return struct.pack(">i", len(header) + len(body)) + header + body
 
 
@@ -71,14 +72,16 @@ def seal(out: bytearray) -> None:
     struct.pack_into(">I", out, _CRC_AT, crc32c.crc32c(memoryview(out)[_CRC_FROM:]))
 
 
-def produce_request(topic_id: bytes, partition: int, records: bytes, acks: int = 1) -> bytes:
+def produce_request(
+    topic_id: bytes, partition: int, records: bytes, acks: int = 1, client_id: str = "bench"
+) -> bytes:
     body = (
         struct.pack(">bhi", 0, acks, 30_000)
         + b"\x02" + topic_id
         + b"\x02" + struct.pack(">i", partition) + unsigned_varint(len(records) + 1) + records + b"\x00"
         + b"\x00\x00"
     )  # fmt: skip
-    return frame(PRODUCE, PRODUCE_VERSION, body)
+    return frame(PRODUCE, PRODUCE_VERSION, body, client_id)
 
 
 def produce_request_by_name(topic: str, partition: int, records: bytes, acks: int = -1) -> bytes:
@@ -111,7 +114,12 @@ def produce_requests(
 
 
 def fetch_request(
-    topic_id: bytes, partition: int, offset: int, max_bytes: int, max_wait_ms: int = 0
+    topic_id: bytes,
+    partition: int,
+    offset: int,
+    max_bytes: int,
+    max_wait_ms: int = 0,
+    client_id: str = "bench",
 ) -> bytes:
     body = (
         struct.pack(">iiibii", max_wait_ms, 1, 0x7FFFFFFF, 0, 0, -1)
@@ -120,11 +128,11 @@ def fetch_request(
         + b"\x00"
         + b"\x01\x01\x00"
     )  # fmt: skip
-    return frame(FETCH, FETCH_VERSION, body)
+    return frame(FETCH, FETCH_VERSION, body, client_id)
 
 
-def connect(port: int, timeout_s: float | None = None) -> socket.socket:
-    connection = socket.create_connection(("127.0.0.1", port), timeout_s)
+def connect(port: int, timeout_s: float | None = None, source: str = "127.0.0.1") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", port), timeout_s, (source, 0))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
 

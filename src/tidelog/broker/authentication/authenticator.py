@@ -180,6 +180,11 @@ class SaslAuthenticator:
         def done(finished: asyncio.Future[Step]) -> None:
             if connection.closed or finished.cancelled():
                 return
+            # Not ``result()``: an exception that is raised here holds this frame, and that the exception.
+            failure = finished.exception()
+            if failure is not None:
+                self._failed(connection, failure, refusal, promise)
+                return
             try:
                 answer = self._went_on(connection, finished.result(), answer_of)
             except Exception as error:
@@ -228,7 +233,7 @@ class SaslAuthenticator:
     def _failed(
         self,
         connection: Connection,
-        error: Exception,
+        error: BaseException,
         refusal: bytes | None,
         promise: PromisedAnswer | None = None,
     ) -> PromisedAnswer:

@@ -275,6 +275,8 @@ class Connection:
         self.give_up_waits()
         self._outbox.clear()
         self._inbox.close()
+        # They know this connection: a crowd that comes and goes would keep the garbage collector busy.
+        self._times = None
         network.forget(self)
 
     def throttle(self, pause_ms: int, key: int) -> None:

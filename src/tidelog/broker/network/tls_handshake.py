@@ -3,11 +3,12 @@
 Bounds. A client has a few seconds. Nothing is spent on one that has sent nothing: OpenSSL is asked when the
 first byte is there, and if that does not begin a handshake (a client without TLS) it is turned away at once.
 A bounded number is under way at once, each some tens of kilobytes; others wait in line, one line for each
-address, of which the first of every line comes in turn; and while somebody waits, a handshake that has stood
-still for half a second makes room, one of the address that has most of them. So a crowd from one address
-keeps nobody out who comes from another. The computing, of which there is most when a client comes, shares the
-time of a turn with everybody who wants much (``loop_turn``), one step in a turn, and so does letting others
-begin.
+address, of which the first of every line comes in turn; and while one waits, a handshake that has stood still
+for half a second makes room, one of the address that has most of them. A client from an address that has none
+under way does not wait: the address that has most of them, if it has several, makes room at once. So a crowd
+keeps no client out that comes from another address, and does not slow it down. The computing, of which there
+is most when a client comes, shares the time of a turn with everybody who wants much (``loop_turn``), one step
+in a turn, and so does letting others begin.
 
 All that is under way is counted as connections are (``connection_quotas``). Failures are counted, and logged
 with the client's address and the reason, a few lines a second at most. Used by ``network``.
@@ -129,7 +130,7 @@ class TlsHandshakes:
     def spoke(self, handshake: _Handshake) -> None:
         """The first bytes of a handshake are there: it begins, or waits for its turn to."""
         self._silent.pop(handshake, None)
-        if len(self._under_way) < self._max_under_way:
+        if len(self._under_way) < self._max_under_way or self._made_room_at_once(handshake.ip):
             self._under_way.add(handshake)
             handshake.start()
             return
@@ -247,6 +248,23 @@ class TlsHandshakes:
         self._owner.turn.spend_since(now_s)
         return True
 
+    def _made_room_at_once(self, ip: str) -> bool:
+        """Whether a crowd has made room for the first client of another address."""
+        if self._under_way.count_of(ip):
+            return False
+        slowest = self._under_way.first_of_the_most()
+        if self._under_way.count_of(slowest.ip) == 1:
+            return False
+        began_s = monotonic()
+        # The place is not for those in line.
+        was_letting_in, self._is_letting_in = self._is_letting_in, True
+        try:
+            slowest.give_up("its address has most of them, and one from another address waits")
+        finally:
+            self._is_letting_in = was_letting_in
+        self._owner.turn.spend_since(began_s)
+        return True
+
     def _make_room_now(self) -> None:
         self._making_room = None
         self._let_in()
@@ -269,6 +287,10 @@ class _Line:
     def __iter__(self) -> Iterator[_Handshake]:
         for line in self._by_ip.values():
             yield from line
+
+    def count_of(self, ip: str) -> int:
+        """How many there are from an address."""
+        return len(self._by_ip.get(ip, ()))
 
     def add(self, handshake: _Handshake) -> None:
         """Stand at the end of the line."""

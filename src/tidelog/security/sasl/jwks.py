@@ -50,10 +50,13 @@ _BY_TYPE: dict[str, tuple[str, ...]] = {
 _BY_CURVE: dict[str, tuple[str, ...]] = {"P-256": ("ES256",), "P-384": ("ES384",), "P-521": ("ES512",)}
 PUBLIC_KEY_ALGORITHMS = tuple(name for each in (*_BY_TYPE.values(), *_BY_CURVE.values()) for name in each)
 """What tokens may be signed by: never a secret that both sides know, and never nothing."""
+_ALONE = {name: (name,) for name in PUBLIC_KEY_ALGORITHMS}
 _FETCH_TIMEOUT_S = 10.0
 _MAX_SET_BYTES = 1024 * 1024
 _MAX_FILE_BYTES = 16 * 1024 * 1024
 _MOST_READ = 256
+_AT_ONCE = 200
+_PAUSE_S = 0.0005
 _OK = 200
 # Logins that wait for keys hold a thread each; the rest is told to come back.
 _MAX_WAITING = 2
@@ -72,7 +75,7 @@ class _Set(Struct):
     keys: list[Raw]
 
 
-class _Entry(Struct):
+class _Entry(Struct, gc=False):
     """What an entry says of its use; the key itself is read later."""
 
     kid: Any = None
@@ -87,29 +90,31 @@ class _Entry(Struct):
         if self.use != "sig":
             return ()
         known = _BY_CURVE.get(str(self.crv), ()) if self.kty == "EC" else _BY_TYPE.get(str(self.kty), ())
-        return known if self.alg is UNSET else tuple(each for each in known if each == self.alg)
+        if self.alg is UNSET:
+            return known
+        return _ALONE[self.alg] if isinstance(self.alg, str) and self.alg in known else ()
 
 
-class _KeyEntry:
+class _KeyEntry(Struct, gc=False, eq=False):
     """A key of a set that is for signatures."""
 
-    __slots__ = ("algorithms", "id", "is_unreadable", "raw")
-
-    def __init__(self, raw: Raw, said: _Entry) -> None:
-        self.raw = raw
-        self.id = said.kid if isinstance(said.kid, str) else None
-        self.algorithms = said.algorithms
-        self.is_unreadable = False
+    raw: Raw
+    algorithms: tuple[str, ...]
+    is_unreadable: bool = False
 
 
 class KeySet:
     """The keys of one issuer, at one time."""
 
-    def __init__(self, entries: Iterable[_KeyEntry] = ()) -> None:
-        self._entries = tuple(entries)
-        self._by_id: defaultdict[str | None, list[_KeyEntry]] = defaultdict(list)
-        for entry in self._entries:
-            self._by_id[entry.id].append(entry)
+    def __init__(self, entries: Iterable[tuple[str | None, _KeyEntry]] = ()) -> None:
+        self._entries: list[_KeyEntry] = []
+        # Most ids are of one key: lists of one, tens of thousands of them, would keep the collector busy.
+        self._by_id: dict[str | None, _KeyEntry] = {}
+        self._others_by_id: defaultdict[str | None, list[_KeyEntry]] = defaultdict(list)
+        for key_id, entry in entries:
+            self._entries.append(entry)
+            if self._by_id.setdefault(key_id, entry) is not entry:
+                self._others_by_id[key_id].append(entry)
         self._lock = threading.Lock()
         self._read: OrderedDict[_KeyEntry, Key] = OrderedDict()
 
@@ -124,21 +129,17 @@ class KeySet:
             raise ValueError("it has no list of keys") from None
         except MsgspecError as error:
             raise ValueError(f"it is not JSON: {error}") from None
-        entries: list[_KeyEntry] = []
-        entry_decoder = json_decoder(_Entry)
-        for each in found.keys:
-            with suppress(MsgspecError, RecursionError):
-                entry = _KeyEntry(each, entry_decoder.decode(each))
-                if entry.algorithms:
-                    entries.append(entry)
-        return cls(entries)
+        return cls(_entries(found.keys))
 
     def find(self, key_id: str | None, algorithm: str) -> Key | None:
         """The key with this id; a token that names none may be signed by the only one there is."""
-        entries = self._entries if key_id is None else self._by_id.get(key_id, ())
+        entries: Iterable[_KeyEntry] = self._entries
+        if key_id is not None:
+            first = self._by_id.get(key_id)
+            entries = () if first is None else (first, *self._others_by_id.get(key_id, ()))
         fitting = self._keys(each for each in entries if algorithm in each.algorithms)
-        first = next(fitting, None)
-        return first if key_id is not None or next(fitting, None) is None else None
+        found = next(fitting, None)
+        return found if key_id is not None or next(fitting, None) is None else None
 
     @property
     def has_keys(self) -> bool:
@@ -159,6 +160,19 @@ class KeySet:
                         self._read.popitem(last=False)
             if key is not None:
                 yield key
+
+
+def _entries(raw: Iterable[Raw]) -> Iterator[tuple[str | None, _KeyEntry]]:
+    """The entries that are keys for signatures, with their ids."""
+    decoder = json_decoder(_Entry)
+    for number, each in enumerate(raw, 1):
+        if not number % _AT_ONCE:
+            # This is a thread: what serves clients has to come by in between.
+            time.sleep(_PAUSE_S)
+        with suppress(MsgspecError, RecursionError):
+            said = decoder.decode(each)
+            if algorithms := said.algorithms:
+                yield said.kid if isinstance(said.kid, str) else None, _KeyEntry(each, algorithms)
 
 
 def _key(entry: _KeyEntry) -> Key | None:

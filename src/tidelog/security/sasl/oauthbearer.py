@@ -40,18 +40,19 @@ class OAuthBearerExchange:
 
     def __init__(self, validator: TokenValidator) -> None:
         self._validator = validator
-        self._refusal: Refused | None = None
+        # Its text alone: the exception would keep all frames that it came through, and they this.
+        self._refusal: str | None = None
 
     def step(self, message: bytes) -> Step:
         """The client's token, or its word that it has heard of the refusal."""
         if self._refusal is not None:
-            raise self._refusal
+            raise Refused(self._refusal)
         if message == _ACKNOWLEDGED:
             raise Refused("it acknowledges a refusal before there was one")
         try:
             owner = self._owner(message)
         except Refused as refusal:
-            self._refusal = refusal
+            self._refusal = str(refusal)
             return Step(_INVALID)
         return Step(b"", Proven(Principal(owner.name), expires_at_ms=owner.expires_at_ms))
 

@@ -419,6 +419,31 @@ def test_a_crowd_from_one_address_keeps_nobody_out_from_another(files: TlsFiles)
         assert served.handshake_failures == len(crowd)
 
 
+def test_clients_of_other_addresses_do_not_wait_for_a_crowd_to_stand_still(
+    files: TlsFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_handshake, "_PATIENCE_S", 1000.0)
+    with TlsNetwork(files, limits=NetworkLimits(backlog=2048)) as served:
+        handshakes = served.network.handshakes
+        assert handshakes is not None
+        handshakes._max_under_way = 4
+        hello = client_hello(served.context())
+        crowd = [served.raw() for _ in range(300)]
+        for sock in crowd:
+            sock.sendall(hello[:20])
+        served.wait_until(lambda: len(handshakes._waiting) == 296)
+        for number in range(20):
+            address = ("127.0.0.1", served.ports["SSL"])
+            source = (f"127.0.0.{2 + number}", 0)
+            sock = socket.create_connection(address, timeout=DEADLINE_S, source_address=source)
+            with served.context().wrap_socket(sock, server_hostname="localhost") as client:
+                assert ask(client, b"x") == b"x"
+            assert served.call(lambda: len(handshakes._under_way)) <= 4
+        assert served.handshake_failures <= 20, "only as many made room as were needed"
+        for each in crowd:
+            each.close()
+
+
 def test_connections_that_shake_hands_count(files: TlsFiles) -> None:
     limits = NetworkLimits(quotas=ConnectionQuotas(max_per_ip=2))
     with TlsNetwork(files, limits=limits) as served:
