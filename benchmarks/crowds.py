@@ -8,8 +8,8 @@ clients share them with the broker. Each attack has a broker of its own, of whic
 
 - "20,000 keys": 64 clients log in with forged tokens, each naming another key of a file of 20,000 keys, which
   is written anew every second;
-- "200,000 client ids": each produces, fetches and asks for telemetry subscriptions, under quotas of client
-  ids and with metrics on;
+- "200,000 client ids": each produces, fetches or asks for telemetry subscriptions, under quotas of client ids
+  and with metrics on; it may take a minute (--seconds 60);
 - "200 slow readers": each asks four times for 50 MB and reads a byte now and then;
 - "3,000 half-open handshakes": each sends half of its first message; those turned away come again;
 - "pipelined scrapes": two addresses with 16 connections each ask for /metrics without end;

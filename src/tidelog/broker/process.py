@@ -36,11 +36,11 @@ logger = logging.getLogger(__name__)
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _FORCED_EXIT_CODE = 130
-# A collection keeps everybody waiting: young ones are made of little garbage (a peer that is refused without
-# end leaves some), those of everything that lives are rare.
-_GC_THRESHOLDS = (5_000, 20, 500)
-# The loop gives the interpreter away with each call that reads or writes, and while a thread computes it waits
-# so long to get it back. Python's own 5 ms are several for each request.
+# A collection keeps all clients waiting: young ones are short, also while much that is new stays (a crowd of
+# clients, say), and those of everything that lives are rare.
+_GC_THRESHOLDS = (5_000, 4, 2_500)
+# The loop gives up the interpreter with each call that reads or writes, and while a thread computes it waits
+# this long to get it back; with Python's own 5 ms several times for each request.
 _SWITCH_S = 0.0002
 _REACH_TIMEOUT_S = 3.0
 

@@ -27,6 +27,7 @@ IDLE_MS: Final = 3_600_000
 MAX_SHARES: Final = 20_000
 _KNOWN_CLIENTS = 20_000
 _LOOKED_AT_ONCE = 100
+_SAMPLE = 64
 # In place of the user, or the client id, of a share for which it does not matter: nobody is called so.
 _NOBODY = "\0"
 
@@ -127,11 +128,22 @@ class ClientLevels(Generic[MeterT]):
         return True
 
     def _forget(self, now_ms: float) -> None:
-        """Forget who has been away for long; if that is nobody, the quarter that was away longest."""
-        by_use = sorted(self.shares.items(), key=lambda each: each[1].last_used_ms)
-        away = sum(now_ms - share.last_used_ms >= IDLE_MS for _, share in by_use)
-        for key, _ in by_use[: max(away, len(by_use) // 4)]:
-            del self.shares[key]
+        """Forget the shares that were not used for long; if there are none, some of the least used.
+
+        Which those are is estimated from a sample, and only some go at a time: all of it, and to sort them,
+        would make every client wait while a crowd of names comes.
+        """
+        shares = list(self.shares.values())
+        sample = sorted(share.last_used_ms for share in shares[:: max(len(shares) // _SAMPLE, 1)])
+        away_ms = now_ms - IDLE_MS
+        limit_ms = max(sample[len(sample) // 4], away_ms)
+        left = max(len(shares) // 16, 1)
+        for share in shares:
+            if share.last_used_ms <= limit_ms:
+                del self.shares[share.user, share.client_id]
+                left -= 1
+                if not left:
+                    break
         self.found.clear()
 
 

@@ -84,6 +84,25 @@ def test_a_flood_of_client_ids_is_forgotten_again(monkeypatch: pytest.MonkeyPatc
     assert levels.share_of("alice", "busy", 1000.0) is kept
 
 
+def test_of_very_many_clients_those_that_are_busy_are_not_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_levels, "MAX_SHARES", 1000)
+    levels = _levels({(("client-id", None),): 10.0})
+    busy = {number: levels.share_of("alice", f"busy-{number}", 0.0) for number in range(50)}
+    for number in range(5000):
+        levels.share_of("alice", f"client-{number}", float(number))
+        again = number % 50
+        assert levels.share_of("alice", f"busy-{again}", float(number)) is busy[again]
+    assert 500 < len(levels.shares) <= 1000
+    # Those that were away for long go first.
+    now_ms = client_levels.IDLE_MS + 10_000.0
+    for number in range(5000):
+        levels.share_of("alice", f"busy-{number % 50}", now_ms + number)
+        levels.share_of("alice", f"new-{number}", now_ms + number)
+    names = {share.client_id for share in levels.shares.values()}
+    assert {f"busy-{number}" for number in range(50)} <= names
+    assert not any(name.startswith("client-") for name in names)
+
+
 def test_who_has_been_away_for_an_hour_is_not_shown_and_those_first_who_came_last() -> None:
     levels = _levels({(("client-id", None),): 10.0})
     for number, name in enumerate(("gone", "second", "first")):
