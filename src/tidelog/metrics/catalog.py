@@ -501,7 +501,7 @@ OTLP_REQUESTS = counter(
 OTLP_POINTS = counter("tidelog_otlp_points_total", "Figures that a collector has taken.")
 SCRAPE_SECONDS = gauge("tidelog_last_scrape_duration_seconds", "How long it took to write the last page.")
 SCRAPES_REFUSED = counter(
-    "tidelog_http_connections_refused_total", "HTTP connections that found no room, or made room."
+    "tidelog_http_connections_refused_total", "HTTP connections that made room for others."
 )
 PROCESS_CPU = counter("process_cpu_seconds_total", "Processor time of the process.")
 PROCESS_START = gauge("process_start_time_seconds", "When the process began, in seconds since 1970.")
