@@ -83,15 +83,20 @@ class BatchWalk:
         return self._stream.next_bytes
 
 
-def body_stream(buf: Buffer, header: BatchHeader, pos: int, limits: WalkLimits) -> BodyStream:
-    """The records of the batch at ``pos``; raises ``CorruptRecordError`` for a codec that there is not."""
+def body_stream(
+    buf: Buffer, header: BatchHeader, pos: int, limits: WalkLimits, *, one_frame: bool = False
+) -> BodyStream:
+    """The records of the batch at ``pos``; raises ``CorruptRecordError`` for a codec that there is not.
+
+    ``one_frame`` for batches that are to be appended, which every client must be able to read.
+    """
     number = header.attributes & CODEC_MASK
     try:
         codec = Codec(number)
     except ValueError:
         raise CorruptRecordError(f"the batch has the unknown codec {number}") from None
     payload = memoryview(buf)[pos + HEADER_SIZE : pos + header.size_bytes]
-    return BodyStream(codec, payload, limits.max_bytes if codec else len(payload))
+    return BodyStream(codec, payload, limits.max_bytes if codec else len(payload), one_frame=one_frame)
 
 
 def search_walk(

@@ -4,6 +4,11 @@
 broker gets them from strangers: a megabyte can hold a gigabyte. Framings, and what is refused, are those of
 ``compression``; besides, lz4 frames with linked blocks are refused, which Java's clients cannot read.
 
+A body that is to be appended (``one_frame``) is also a single gzip member or a single snappy stream, as every
+known producer writes it. librdkafka drops the records of further members and aborts where the first is
+empty; of snappy streams in a row every client but Java's refuses the second. Consecutive zstd frames stay
+allowed: all clients read them. What is already in a log is read as before.
+
 Invariant: a piece is at most as large as was asked for, but for snappy, whose blocks come whole (one of ``n``
 bytes holds at most ``64 n``), and a call of ``read`` does a bounded amount of work: it may give nothing
 though more is to come. The decoders let go of the interpreter lock. Called through
@@ -53,10 +58,21 @@ class BodyTooLargeError(CorruptRecordError):
     """Records that take more bytes than they may."""
 
 
+class StrayBytesError(CorruptRecordError):
+    """Bytes behind the one frame that a body may have."""
+
+    def __init__(self, size: int, frame: str) -> None:
+        super().__init__(
+            f"{size} bytes follow the first {frame}; write the body of a batch as exactly one {frame}"
+        )
+
+
 class BodyStream:
     """The records of one batch, uncompressed, in their order."""
 
-    def __init__(self, codec: Codec, payload: memoryview, limit_bytes: int) -> None:
+    def __init__(
+        self, codec: Codec, payload: memoryview, limit_bytes: int, *, one_frame: bool = False
+    ) -> None:
         self.finished = False
         """Whether everything has been read."""
         self.read_bytes = 0
@@ -64,9 +80,9 @@ class BodyStream:
         self._limit_bytes = limit_bytes
         self._claimed: Callable[[], int] | None = None
         if codec is Codec.SNAPPY:
-            self._read, self._claimed = _snappy(payload)
+            self._read, self._claimed = _snappy(payload, one_frame)
         else:
-            self._read = _SOURCES[codec](payload)
+            self._read = _SOURCES[codec](payload, one_frame)
 
     @property
     def next_bytes(self) -> int:
@@ -106,7 +122,7 @@ class BodyStream:
 _Read = Callable[[int], "bytes | memoryview | None"]
 
 
-def _plain(payload: memoryview) -> _Read:
+def _plain(payload: memoryview, _one_frame: bool) -> _Read:
     at = 0
 
     def read(max_bytes: int) -> memoryview | None:
@@ -124,7 +140,7 @@ class _Frames:
     """Frames of one codec in a row, each read by a decoder of its own.
 
     ``step`` has a decoder take in some bytes: it gives what comes out and what was left of the input. A frame
-    must be whole; another one may follow it where ``several`` says so.
+    must be whole. Where ``only`` names it, no other one may follow.
     """
 
     def __init__(
@@ -132,14 +148,13 @@ class _Frames:
         payload: memoryview,
         new_decoder: Callable[[], Any],
         step: Callable[[Any, bytes, int], tuple[bytes, bytes]],
-        *,
-        several: bool,
+        only: str = "",
     ) -> None:
         self._payload = payload
         self._at = 0
         self._new_decoder = new_decoder
         self._step = step
-        self._several = several
+        self._only = only
         self._decoder = new_decoder()
         self._rest = b""
 
@@ -151,10 +166,8 @@ class _Frames:
         if self._decoder.eof:
             if not self._rest:
                 return None
-            if not self._several:
-                raise EOFError(
-                    f"{len(self._rest) + len(self._payload) - self._at} stray bytes follow the frame"
-                )
+            if self._only:
+                raise StrayBytesError(len(self._rest) + len(self._payload) - self._at, self._only)
             self._decoder = self._new_decoder()
         had = self._rest
         piece, self._rest = self._step(self._decoder, had, max_bytes)
@@ -163,12 +176,13 @@ class _Frames:
         return piece
 
 
-def _gzip(payload: memoryview) -> _Read:
+def _gzip(payload: memoryview, one_frame: bool) -> _Read:
     def step(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
         piece = decoder.decompress(data, max_bytes)
         return piece, decoder.unused_data if decoder.eof else decoder.unconsumed_tail
 
-    return _Frames(payload, lambda: zlib.decompressobj(GZIP_WBITS), step, several=True).read
+    only = "gzip member" if one_frame else ""
+    return _Frames(payload, lambda: zlib.decompressobj(GZIP_WBITS), step, only).read
 
 
 def _keeping(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
@@ -178,17 +192,17 @@ def _keeping(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
     return piece, (decoder.unused_data or b"") + kept if decoder.eof else kept
 
 
-def _lz4(payload: memoryview) -> _Read:
+def _lz4(payload: memoryview, _one_frame: bool) -> _Read:
     if bytes(payload[:4]) == _LZ4_MAGIC and len(payload) > 4 and not payload[4] & _LZ4_INDEPENDENT_BLOCKS:
         raise CorruptRecordError("the lz4 frame has linked blocks, which Java's clients cannot read")
-    return _Frames(payload, lz4.frame.LZ4FrameDecompressor, _keeping, several=False).read
+    return _Frames(payload, lz4.frame.LZ4FrameDecompressor, _keeping, "lz4 frame").read
 
 
-def _zstd(payload: memoryview) -> _Read:
-    return _Frames(payload, lambda: zstd.ZstdDecompressor(options=_ZSTD_WINDOW), _keeping, several=True).read
+def _zstd(payload: memoryview, _one_frame: bool) -> _Read:
+    return _Frames(payload, lambda: zstd.ZstdDecompressor(options=_ZSTD_WINDOW), _keeping).read
 
 
-def _snappy(payload: memoryview) -> tuple[_Read, Callable[[], int]]:
+def _snappy(payload: memoryview, one_frame: bool) -> tuple[_Read, Callable[[], int]]:
     """Reads block by block; the second function tells how large the next one claims to be."""
     at = 0
     xerial = bytes(payload[: len(XERIAL_MAGIC)]) == XERIAL_MAGIC
@@ -221,6 +235,8 @@ def _snappy(payload: memoryview) -> tuple[_Read, Callable[[], int]]:
             return None
         if xerial and is_header():
             # Streams may be concatenated: Java's reader skips a header in the middle, and so must we.
+            if one_frame and at:
+                raise StrayBytesError(len(payload) - at, "snappy stream")
             if len(payload) - at < XERIAL_HEADER_BYTES:
                 raise EOFError("the xerial header is cut short")
             at += XERIAL_HEADER_BYTES
@@ -235,7 +251,7 @@ def _snappy(payload: memoryview) -> tuple[_Read, Callable[[], int]]:
     return read, claimed
 
 
-_SOURCES: Final[dict[Codec, Callable[[memoryview], _Read]]] = {
+_SOURCES: Final[dict[Codec, Callable[[memoryview, bool], _Read]]] = {
     Codec.NONE: _plain,
     Codec.GZIP: _gzip,
     Codec.LZ4: _lz4,

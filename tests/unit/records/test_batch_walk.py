@@ -286,8 +286,10 @@ def test_a_walk_can_stop_and_go_on(codec: Codec) -> None:
 # -- streams -------------------------------------------------------------------------------------------
 
 
-def unpack(codec: Codec, payload: bytes, limit: int = 1 << 30, piece: int = 1000) -> bytes:
-    stream = BodyStream(codec, memoryview(payload), limit)
+def unpack(
+    codec: Codec, payload: bytes, limit: int = 1 << 30, piece: int = 1000, *, one_frame: bool = False
+) -> bytes:
+    stream = BodyStream(codec, memoryview(payload), limit, one_frame=one_frame)
     parts = []
     while not stream.finished:
         parts.append(bytes(stream.read(piece)))
@@ -304,6 +306,21 @@ def test_pieces_make_up_the_whole(codec: Codec, data: bytes, times: int, piece: 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.ZSTD], ids=lambda each: each.label)
 def test_streams_in_a_row_are_read_as_one(codec: Codec) -> None:
     assert unpack(codec, compress(codec, b"one ") + compress(codec, b"two")) == b"one two"
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4], ids=lambda each: each.label)
+@pytest.mark.parametrize("sizes", [(0, 300), (300, 0), (100, 100), (60_000, 60_000)])
+def test_a_body_of_one_frame_has_no_second_one(codec: Codec, sizes: tuple[int, int]) -> None:
+    first, second = (compress(codec, random.Random(size).randbytes(size)) for size in sizes)
+    assert len(unpack(codec, first, one_frame=True)) == sizes[0]
+    with pytest.raises(CorruptRecordError, match=f"{len(second)} bytes follow the first {codec.label} "):
+        unpack(codec, first + second, one_frame=True)
+
+
+def test_a_body_of_one_frame_may_have_skippable_and_several_zstd_frames() -> None:
+    skippable = b"\x50\x2a\x4d\x18\x05\x00\x00\x00hello"
+    frames = [skippable, compress(Codec.ZSTD, b"one "), skippable, compress(Codec.ZSTD, b"two"), skippable]
+    assert unpack(Codec.ZSTD, b"".join(frames), one_frame=True) == b"one two"
 
 
 @pytest.mark.parametrize("codec", CODECS[1:], ids=lambda each: each.label)

@@ -11,9 +11,9 @@ Ordinary uncompressed batches do not come here: ``log_appender`` finds them in o
 (``record_walker.are_plain``).
 
 Where this differs from Kafka: records of compressed batches whose length is not that of their fields, lengths
-below -1, offset deltas outside of an uncompressed batch, and bodies of more bytes or records than
-``WalkLimits`` allows (MESSAGE_TOO_LARGE, so that producers split them) are refused; of the records that are
-refused in one batch the first thousand are listed.
+below -1, offset deltas outside of an uncompressed batch, bodies of several gzip members, snappy streams or
+lz4 frames, and bodies of more bytes or records than ``WalkLimits`` allows (MESSAGE_TOO_LARGE, so that
+producers split them) are refused; of the records that are refused in one batch the first thousand are listed.
 
 Called by ``log_appender`` for appends as leader, and by ``broker/judging`` ahead of them.
 """
@@ -42,7 +42,7 @@ from tidelog.records.batch import (
 )
 from tidelog.records.batch_walk import BatchWalk, WalkLimits, body_stream
 from tidelog.records.body_compressor import BodyCompressor
-from tidelog.records.body_stream import BodyTooLargeError
+from tidelog.records.body_stream import BodyTooLargeError, StrayBytesError
 from tidelog.records.compression import Codec
 from tidelog.records.record import batch_body, join_batch
 from tidelog.records.record_walker import (
@@ -73,7 +73,7 @@ class RecordError(NamedTuple):
 
 
 class RecordsRefusedError(KafkaError):
-    """A batch refused for some of its records, with the list that Produce responses carry."""
+    """A batch refused for its records: Produce responses carry the message, and the list of bad ones."""
 
     def __init__(self, code: ErrorCode, message: str, record_errors: list[RecordError]) -> None:
         super().__init__(code, message)
@@ -293,7 +293,7 @@ class Judgement:
             last_delta=-1 if header.codec or self._compressor is not None else header.last_offset_delta,
         )
         try:
-            stream = body_stream(self._records, header, 0, self._limits)
+            stream = body_stream(self._records, header, 0, self._limits, one_frame=True)
         except CorruptRecordError as error:
             raise self._malformed(error) from error
         return BatchWalk(stream, walker, None if self._compressor is None else self._compressor.write)
@@ -369,10 +369,11 @@ class Judgement:
         return ValidBatch(records, len(records), max_timestamp, append_time_ms)
 
     def _malformed(self, error: CorruptRecordError) -> KafkaError:
-        return KafkaError(
-            ErrorCode.INVALID_RECORD,
-            f"The record batch in the append to {self._partition} is malformed: {error}",
-        )
+        message = f"The record batch in the append to {self._partition} is malformed: {error}"
+        if isinstance(error, StrayBytesError):
+            # Kafka takes some of these, so that the producer has to learn the reason from us.
+            return RecordsRefusedError(ErrorCode.INVALID_RECORD, message, [])
+        return KafkaError(ErrorCode.INVALID_RECORD, message)
 
     def _refuse(self, walker: RecordWalker) -> None:
         """Raise what is wrong with the records that are not allowed here."""

@@ -20,7 +20,7 @@ from tidelog.records.batch import (
     write_crc,
 )
 from tidelog.records.batch_walk import WalkLimits
-from tidelog.records.compression import Codec
+from tidelog.records.compression import Codec, compress
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, assemble_batch, batch_body, decode_batch, encode_batch, join_batch
 from tidelog.storage.log.log import Log
@@ -330,6 +330,52 @@ def test_a_malformed_batch_on_a_compacted_topic_is_an_invalid_record(
     assert refusal(log, short).code is ErrorCode.INVALID_RECORD
     garbage = assemble_batch(header, b"\xff" * 50)
     assert refusal(log, changed(garbage, 21, ">h", Codec.ZSTD)).code is ErrorCode.INVALID_RECORD
+
+
+def in_frames(now: int, codec: Codec, *cuts: int) -> bytearray:
+    """A batch whose body is several frames of its codec, cut at these places."""
+    whole = plain(now)
+    header = parse_header(whole)
+    body = batch_body(whole, header)
+    ends = [*cuts, len(body)]
+    frames = [compress(codec, body[start:end]) for start, end in zip([0, *cuts], ends, strict=True)]
+    return bytearray(join_batch(header._replace(attributes=codec), b"".join(frames)))
+
+
+CUTS = {"empty first": 0, "between two records": 29, "within a record": 40, "empty last": 87}
+
+
+@pytest.mark.parametrize("compression_type", ["producer", "uncompressed", "zstd"])
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4], ids=lambda each: each.label)
+def test_a_body_of_two_frames_that_some_client_cannot_read_is_refused(
+    open_log: OpenLog, clock: ManualClock, codec: Codec, cut: int, compression_type: str
+) -> None:
+    log = open_log(compression_type=compression_type)
+    refused = refusal(log, in_frames(clock.time_ms(), codec, cut))
+    assert refused.code is ErrorCode.INVALID_RECORD
+    assert "write the body of a batch as exactly one" in str(refused)
+    assert log.append_as_leader(in_frames(clock.time_ms(), codec), 0).first_offset == 0
+
+
+@pytest.mark.parametrize("cut", CUTS.values(), ids=CUTS)
+def test_consecutive_zstd_frames_are_stored_as_they_came(
+    open_log: OpenLog, clock: ManualClock, cut: int
+) -> None:
+    log = open_log()
+    batch = in_frames(clock.time_ms(), Codec.ZSTD, cut)
+    log.append_as_leader(batch, 0)
+    assert stored(log)[61:] == batch[61:]
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4], ids=lambda each: each.label)
+def test_a_follower_takes_over_what_its_leader_has(
+    open_log: OpenLog, clock: ManualClock, codec: Codec
+) -> None:
+    log = open_log()
+    batch = in_frames(clock.time_ms(), codec, 29)
+    log.append_as_follower(batch)
+    assert stored(log) == batch
 
 
 @pytest.mark.parametrize("source", list(Codec))
