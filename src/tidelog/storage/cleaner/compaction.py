@@ -4,7 +4,8 @@ A pass has two walks. The first goes over the dirty part (never cleaned, up to t
 not be touched) and notes the last offset of every key. The second goes over the log from its start and
 writes each record whose key has no later offset into new segments, several small old ones into one. Offsets,
 batch boundaries, codec and producer fields stay. Of a batch that loses all its records the empty header
-stays if it is the last of an active producer, whose sequence number it holds, or the last of the pass.
+stays if it is the last of an active producer, whose sequence number it holds. The last record of the pass
+stays, so that readers reach the end of the log.
 
 A tombstone (null value) that survives gives its batch a *delete horizon*, now + ``delete.retention.ms``, in
 the place of the base timestamp (attribute bit 6); a pass after that time drops it. Markers of transactions

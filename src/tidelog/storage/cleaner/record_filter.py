@@ -3,9 +3,14 @@
 Invariant: the result has the same base and last offset, leader epoch and producer fields as the original;
 records that stay are copied as they are, unless a delete horizon moves the base timestamp, which their
 timestamp deltas then follow. Timestamps and deltas wrap around at 64 bits, as in Java: a producer may choose
-timestamps that lie further apart. A batch that cannot be read stays as it is, and is told of
+timestamps that lie further apart. A batch that cannot be read stays as it is, and is reported
 (:class:`SkippedBatches`). Memory holds a piece of a batch's records, never all of them. Used by
 ``compaction``.
+
+Readers must reach the end of the log by the records that they see: librdkafka's position does not move past
+a batch, or the end of one, that has no records. So the last record of a pass stays, even an expired
+tombstone. A marker that has to stay keeps its record: kafka-python and aiokafka cannot read a control batch
+without one. Kafka leaves empty headers in both places.
 """
 
 from __future__ import annotations
@@ -125,7 +130,13 @@ class RecordFilter:
         horizon = header.delete_horizon_ms
         if header.is_control:
             droppable = self.transactions.is_droppable_marker(buf, pos, header)
-            drop_all = droppable and horizon is not None and horizon <= self._now_ms
+            drop_all = (
+                droppable
+                and horizon is not None
+                and horizon <= self._now_ms
+                and not self._ends_pass(header)
+                and not self._holds_producer(header)
+            )
         else:
             drop_all = self.transactions.is_aborted(header)
             droppable = False
@@ -145,18 +156,19 @@ class RecordFilter:
         return self._rebuilt(header, records, kept, needs_horizon)
 
     def _kept(self, records: BatchRecords, header: BatchHeader) -> _Kept:
-        """Which records no later one replaces; of a control batch all."""
+        """Which records no later one replaces; of a control batch all, and the last one of the pass."""
         horizon = header.delete_horizon_ms
         keeps_tombstones = horizon is None or self._now_ms < horizon
         base_offset, is_control = header.base_offset, header.is_control
         base_timestamp, append_time = header.base_timestamp, _append_time(header)
         mapped_up_to = self._offsets.latest_offset
+        must_stay = header.last_offset if self._ends_pass(header) else NO_OFFSET
         last_offset_of = self._offsets.get
         kept = _Kept()
         verdicts = kept.verdicts
         for piece, span in records.spans():
             offset = base_offset + span.offset_delta
-            if offset <= mapped_up_to and not is_control:
+            if offset <= mapped_up_to and offset != must_stay and not is_control:
                 if span.key_length < 0 or (span.value_length < 0 and not keeps_tombstones):
                     verdicts.append(0)
                     continue
@@ -213,7 +225,7 @@ class RecordFilter:
         )
 
     def _empty(self, header: BatchHeader) -> bytearray | None:
-        if not self._holds_producer(header) and header.next_offset != self._upper_bound:
+        if not self._holds_producer(header) and not self._ends_pass(header):
             return None
         return assemble_batch(
             header._replace(
@@ -223,6 +235,10 @@ class RecordFilter:
             ),
             b"",
         )
+
+    def _ends_pass(self, header: BatchHeader) -> bool:
+        """Whether nothing that is cleaned comes behind this batch: the offset of its end must be kept."""
+        return header.next_offset == self._upper_bound
 
     def _holds_producer(self, header: BatchHeader) -> bool:
         """Whether an active producer's last sequence number, or its epoch, is known from this batch alone."""

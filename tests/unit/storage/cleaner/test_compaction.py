@@ -316,6 +316,7 @@ def test_a_tombstone_of_the_earliest_time_can_be_read_beside_its_delete_horizon(
 ) -> None:
     earliest = MIN_INT64 + compacted.clock.time_ms() + 1000
     compacted.append_at((earliest, b"a", b"1"), (earliest, b"a", None))
+    compacted.append((b"b", b""))
     compacted.log.roll()
     compacted.append((b"end", b""))
     compacted.compact()
@@ -329,7 +330,7 @@ def test_a_tombstone_of_the_earliest_time_can_be_read_beside_its_delete_horizon(
     compacted.clock.advance(DAY_MS)
     compacted.cleaned_up_to = 0
     compacted.compact()
-    assert compacted.table() == {2: (b"end", b"")}
+    assert compacted.table() == {2: (b"b", b""), 3: (b"end", b"")}
 
 
 def test_records_of_the_earliest_and_of_the_present_time_share_a_compacted_batch(
@@ -384,17 +385,40 @@ def test_an_expired_producer_leaves_nothing(compacted: CompactedLog) -> None:
     assert [header.base_offset for header, _ in compacted.batches()] == [1, 2]
 
 
-def test_the_last_batch_of_a_pass_stays_so_that_offsets_are_not_lost(compacted: CompactedLog) -> None:
-    compacted.append((b"a", None))
-    compacted.append((b"b", None))
-    compacted.log.roll()
-    compacted.compact()
+def clean_again(compacted: CompactedLog) -> None:
+    """A pass over everything, when all delete horizons are over."""
     compacted.clock.advance(2 * DAY_MS)
     compacted.cleaned_up_to = 0
     compacted.compact()
-    assert [(header.base_offset, header.record_count) for header, _ in compacted.batches()] == [(1, 0)]
+
+
+def test_the_last_record_of_a_pass_stays_so_that_readers_reach_the_end(compacted: CompactedLog) -> None:
+    compacted.append((b"a", None))
+    compacted.append((b"b", None), (b"c", None))
+    compacted.log.roll()
+    compacted.compact()
+    clean_again(compacted)
+    assert compacted.table() == {2: (b"c", None)}
+    clean_again(compacted)
     compacted.reopen()
-    assert compacted.log.log_end_offset == 2
+    assert compacted.log.log_end_offset == 3
+    assert compacted.read_all()[-1].offset == 2
+
+    # It goes when there is something behind it.
+    compacted.append((b"d", b"1"))
+    compacted.log.roll()
+    clean_again(compacted)
+    assert compacted.table() == {3: (b"d", b"1")}
+
+
+def test_the_last_record_of_a_pass_stays_without_a_key(compacted: CompactedLog) -> None:
+    compacted.log.update_config(LogConfig(cleanup_policy=("delete",)))
+    compacted.append((b"a", b"1"))
+    compacted.append((None, b"1"), (None, b"2"))
+    compacted.log.update_config(COMPACT)
+    compacted.log.roll()
+    compacted.compact()
+    assert compacted.table() == {0: (b"a", b"1"), 2: (None, b"2")}
 
 
 # -- transactions ---------------------------------------------------------------------------------
@@ -451,6 +475,43 @@ def test_markers_go_in_a_later_pass_than_their_records(compacted: CompactedLog) 
     compacted.compact()
     assert markers() == []
     assert set(compacted.table()) == {4, 5}
+
+
+@pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
+def test_the_marker_that_ends_a_pass_keeps_its_record(
+    compacted: CompactedLog, control_type: ControlType
+) -> None:
+    compacted.append((b"a", None), **in_transaction(1, 0))
+    compacted.end_transaction(control_type, 1)
+    compacted.log.roll()
+    for _ in range(4):
+        compacted.log.producers.remove_expired(compacted.clock.time_ms())
+        clean_again(compacted)
+    assert [(each.base_offset, each.is_control, each.record_count) for each, _ in compacted.batches()] == [
+        (1, True, 1)
+    ]
+
+
+@pytest.mark.parametrize("control_type", [ControlType.COMMIT, ControlType.ABORT])
+def test_the_marker_that_holds_an_epoch_keeps_its_record(
+    compacted: CompactedLog, control_type: ControlType
+) -> None:
+    """Since transactions of version 2 a marker raises the epoch, and the producer has no batch of that epoch."""
+    compacted.append((b"a", b"1"), **in_transaction(1, 0))
+    compacted.end_transaction(control_type, 1, epoch=1)
+    compacted.append((b"a", b"2"))
+    compacted.append((b"b", b"1"))
+    compacted.log.roll()
+    for _ in range(4):
+        clean_again(compacted)
+    markers = [each for each, _ in compacted.batches() if each.is_control]
+    assert [(each.base_offset, each.producer_epoch, each.record_count) for each in markers] == [(1, 1, 1)]
+    # The same is known of the producer when only the log is left to know it from.
+    for snapshot in compacted.log.directory.glob("*.snapshot"):
+        snapshot.unlink()
+    compacted.reopen()
+    assert compacted.log.producers.entries[1].epoch == 1
+    assert compacted.log.last_stable_offset == compacted.log.log_end_offset
 
 
 def test_a_marker_in_the_active_segment_still_aborts_what_is_before_it(compacted: CompactedLog) -> None:
