@@ -9,96 +9,21 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.rigs.clock import ManualClock
+from tests.rigs.compacted_log import COMPACT, DAY_MS, CompactedLog, in_transaction
 
 from tidelog.errors import CorruptRecordError
-from tidelog.records.batch import MAX_INT64, MIN_INT64, BatchHeader, iter_batches
+from tidelog.records.batch import MAX_INT64, MIN_INT64, iter_batches
 from tidelog.records.compression import Codec
-from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
+from tidelog.records.control import ControlType
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.records.record_codec import decode_records
 from tidelog.storage.cleaner.cleanable import examine
-from tidelog.storage.cleaner.cleaning_pass import CleaningPass, LogChanged, compact_now
+from tidelog.storage.cleaner.cleaning_pass import CleaningPass, LogChanged
 from tidelog.storage.cleaner.compaction import CleanedGroup, SourceSegment, compact, group_segments
 from tidelog.storage.directories.log_dirs_options import CleanerOptions
-from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.disk import Disk
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_config import LogConfig
-from tidelog.storage.log.log_context import LogContext
-from tidelog.storage.producers.producer_state import AppendOrigin
-
-DAY_MS = 86_400_000
-COMPACT = LogConfig(cleanup_policy=("compact",), delete_retention_ms=DAY_MS, index_interval_bytes=64)
-
-
-class CompactedLog:
-    """A log on a real directory, with the few things that these tests do to it."""
-
-    def __init__(self, directory: Path, config: LogConfig = COMPACT, disk: Disk = REAL_DISK) -> None:
-        self.clock = ManualClock()
-        self.disk = disk
-        self.log = Log.open(LogContext(directory / "t-0", config, self.clock, disk), clean_shutdown=True)
-        self.cleaned_up_to: int | None = None
-
-    def append(self, *pairs: tuple[bytes | None, bytes | None], **batch: object) -> None:
-        records = [Record(timestamp=self.clock.time_ms(), key=key, value=value) for key, value in pairs]
-        self.log.append_as_leader(bytearray(encode_batch(records, **batch)), 0)  # type: ignore[arg-type]
-        self.log.update_high_watermark(self.log.log_end_offset)
-
-    def append_at(self, *records: tuple[int, bytes, bytes | None]) -> None:
-        """Append one batch of records with these timestamps."""
-        batch = encode_batch([Record(timestamp=at, key=key, value=value) for at, key, value in records])
-        self.log.append_as_leader(bytearray(batch), 0)
-        self.log.update_high_watermark(self.log.log_end_offset)
-
-    def end_transaction(self, control_type: ControlType, producer_id: int, epoch: int = 0) -> None:
-        marker = encode_end_txn_marker(
-            EndTxnMarker(control_type, 0),
-            producer_id=producer_id,
-            producer_epoch=epoch,
-            timestamp=self.clock.time_ms(),
-        )
-        self.log.append_as_leader(bytearray(marker), 0, origin=AppendOrigin.COORDINATOR)
-        self.log.update_high_watermark(self.log.log_end_offset)
-
-    def compact(self, options: CleanerOptions | None = None) -> None:
-        done = compact_now(self.log, clock=self.clock, cleaned_up_to=self.cleaned_up_to, options=options)
-        if done is not None:
-            self.cleaned_up_to = done.end_offset
-
-    def reopen(self, *, clean: bool = False) -> None:
-        self.log.close(clean=clean)
-        directory, config = self.log.directory, self.log.config
-        self.log = Log.open(LogContext(directory, config, self.clock, self.disk), clean_shutdown=clean)
-        self.log.update_high_watermark(self.log.log_end_offset)
-
-    def batches(self) -> list[tuple[BatchHeader, list[Record]]]:
-        found = []
-        for segment in self.log.segments:
-            data = segment.read_bytes(0, segment.size)
-            assert sum(header.size_bytes for _, header in iter_batches(data)) == segment.size
-            found += [(header, decode_batch(data, pos)) for pos, header in iter_batches(data)]
-        return found
-
-    def records(self) -> list[Record]:
-        return [record for header, records in self.batches() if not header.is_control for record in records]
-
-    def table(self) -> dict[int, tuple[bytes | None, bytes | None]]:
-        return {record.offset: (record.key, record.value) for record in self.records()}
-
-    def read_all(self) -> list[Record]:
-        """What a consumer sees, through offsets and indexes."""
-        found: list[Record] = []
-        offset = self.log.log_start_offset
-        while offset < self.log.log_end_offset:
-            data = self.log.read_bytes(offset, 400, isolation=Isolation.LOG_END)
-            if not data:
-                break
-            for pos, header in iter_batches(data):
-                if not header.is_control:
-                    found += [record for record in decode_batch(data, pos) if record.offset >= offset]
-                offset = header.next_offset
-        return found
 
 
 @pytest.fixture
@@ -385,21 +310,14 @@ def test_an_expired_producer_leaves_nothing(compacted: CompactedLog) -> None:
     assert [header.base_offset for header, _ in compacted.batches()] == [1, 2]
 
 
-def clean_again(compacted: CompactedLog) -> None:
-    """A pass over everything, when all delete horizons are over."""
-    compacted.clock.advance(2 * DAY_MS)
-    compacted.cleaned_up_to = 0
-    compacted.compact()
-
-
 def test_the_last_record_of_a_pass_stays_so_that_readers_reach_the_end(compacted: CompactedLog) -> None:
     compacted.append((b"a", None))
     compacted.append((b"b", None), (b"c", None))
     compacted.log.roll()
     compacted.compact()
-    clean_again(compacted)
+    compacted.compact_again()
     assert compacted.table() == {2: (b"c", None)}
-    clean_again(compacted)
+    compacted.compact_again()
     compacted.reopen()
     assert compacted.log.log_end_offset == 3
     assert compacted.read_all()[-1].offset == 2
@@ -407,7 +325,7 @@ def test_the_last_record_of_a_pass_stays_so_that_readers_reach_the_end(compacted
     # It goes when there is something behind it.
     compacted.append((b"d", b"1"))
     compacted.log.roll()
-    clean_again(compacted)
+    compacted.compact_again()
     assert compacted.table() == {3: (b"d", b"1")}
 
 
@@ -422,15 +340,6 @@ def test_the_last_record_of_a_pass_stays_without_a_key(compacted: CompactedLog) 
 
 
 # -- transactions ---------------------------------------------------------------------------------
-
-
-def in_transaction(producer_id: int, sequence: int, epoch: int = 0) -> dict[str, object]:
-    return {
-        "transactional": True,
-        "producer_id": producer_id,
-        "producer_epoch": epoch,
-        "base_sequence": sequence,
-    }
 
 
 def test_records_of_aborted_transactions_go_and_do_not_hide_earlier_ones(compacted: CompactedLog) -> None:
@@ -486,7 +395,7 @@ def test_the_marker_that_ends_a_pass_keeps_its_record(
     compacted.log.roll()
     for _ in range(4):
         compacted.log.producers.remove_expired(compacted.clock.time_ms())
-        clean_again(compacted)
+        compacted.compact_again()
     assert [(each.base_offset, each.is_control, each.record_count) for each, _ in compacted.batches()] == [
         (1, True, 1)
     ]
@@ -496,14 +405,14 @@ def test_the_marker_that_ends_a_pass_keeps_its_record(
 def test_the_marker_that_holds_an_epoch_keeps_its_record(
     compacted: CompactedLog, control_type: ControlType
 ) -> None:
-    """Since transactions of version 2 a marker raises the epoch, and the producer has no batch of that epoch."""
+    """With transactions of version 2 the marker has an epoch of which there is no other batch."""
     compacted.append((b"a", b"1"), **in_transaction(1, 0))
     compacted.end_transaction(control_type, 1, epoch=1)
     compacted.append((b"a", b"2"))
     compacted.append((b"b", b"1"))
     compacted.log.roll()
     for _ in range(4):
-        clean_again(compacted)
+        compacted.compact_again()
     markers = [each for each, _ in compacted.batches() if each.is_control]
     assert [(each.base_offset, each.producer_epoch, each.record_count) for each in markers] == [(1, 1, 1)]
     # The same is known of the producer when only the log is left to know it from.

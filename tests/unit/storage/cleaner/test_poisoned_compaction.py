@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.clock import ManualClock
-from tests.unit.storage.cleaner.test_compaction import COMPACT, CompactedLog
+from tests.rigs.compacted_log import COMPACT, CompactedLog
 
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
