@@ -173,6 +173,26 @@ class Driver:
         found = only(self.admin.list_offsets({partition: spec}, request_timeout=TIMEOUT_S))
         return {"offset": found.offset, "timestamp": found.timestamp}
 
+    def op_restore(self, request: Json) -> Json:
+        """Reads from the beginning until the position is the high watermark, as stream processors restore."""
+        consumer = self.consumer(request)
+        place = TopicPartition(request["topic"], request["partition"], confluent_kafka.OFFSET_BEGINNING)
+        deadline = time.monotonic() + request.get("timeout_ms", 15_000) / 1000
+        position, count = -1, 0
+        try:
+            _, end = cast("tuple[int, int]", consumer.get_watermark_offsets(place, timeout=TIMEOUT_S))
+            consumer.assign([place])
+            while position < end and time.monotonic() < deadline:
+                message = consumer.poll(0.2)
+                if message is not None:
+                    if message.error():
+                        raise KafkaException(message.error())
+                    count += 1
+                position = consumer.position([place])[0].offset
+        finally:
+            consumer.close()
+        return {"position": position, "end": end, "count": count}
+
     # --- administration
 
     def op_cluster(self, request: Json) -> Json:

@@ -9,6 +9,7 @@ are declared (clients.py), not found by chance. Bytes travel as base64, absent b
 | produce | topic, partition, acks, codec, idempotent, records | the offset of each record (-1 with acks=0) |
 | consume | topic, partition, offset or `earliest`/`latest`, count, timeout_ms | records |
 | position | topic, partition, at: `earliest`, `latest`, `max_timestamp` or a timestamp | offset, timestamp |
+| restore | topic, partition, isolation, timeout_ms | position, end, count (Java and librdkafka only) |
 | stream | topic, partitions, count, size, acks, codec, idempotent | received, ordered |
 | create_topic | topic, partitions, replication, configs, validate_only | topic_id where the client shows it |
 | describe_topic, list_topics, delete_topic, create_partitions | topic, total | |

@@ -102,6 +102,7 @@ public final class Driver {
             case "produce": return produce(request);
             case "consume": return consume(request);
             case "position": return position(request);
+            case "restore": return restore(request);
             case "stream": return stream(request);
             default: return admin.perform(operation, request);
         }
@@ -213,6 +214,24 @@ public final class Driver {
             } else {
                 answer.put("offset", consumer.endOffsets(Set.of(partition)).get(partition));
             }
+        }
+        return answer;
+    }
+
+    /** Reads from the beginning until the position is the end offset, as Kafka Streams restores a store. */
+    private JsonNode restore(JsonNode request) {
+        TopicPartition partition = new TopicPartition(request.get("topic").asText(), request.get("partition").asInt());
+        long deadline = System.currentTimeMillis() + request.path("timeout_ms").asLong(15000);
+        ObjectNode answer = JSON.createObjectNode();
+        try (KafkaConsumer<byte[], byte[]> consumer = consumer(request)) {
+            consumer.assign(List.of(partition));
+            consumer.seekToBeginning(List.of(partition));
+            long end = consumer.endOffsets(Set.of(partition)).get(partition);
+            int count = 0;
+            while (consumer.position(partition) < end && System.currentTimeMillis() < deadline) {
+                count += consumer.poll(Duration.ofMillis(200)).count();
+            }
+            answer.put("position", consumer.position(partition)).put("end", end).put("count", count);
         }
         return answer;
     }
