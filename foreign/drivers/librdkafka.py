@@ -180,7 +180,7 @@ class Driver:
         deadline = time.monotonic() + request.get("timeout_ms", 15_000) / 1000
         position, count = -1, 0
         try:
-            _, end = cast("tuple[int, int]", consumer.get_watermark_offsets(place, timeout=TIMEOUT_S))
+            _, end = consumer.get_watermark_offsets(place, timeout=TIMEOUT_S)
             consumer.assign([place])
             while position < end and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
