@@ -38,7 +38,7 @@ cdef Py_ssize_t _OPENED
 cdef Py_ssize_t _WITHOUT_KEY
 cdef Py_ssize_t _SHORT_KEY
 cdef Py_ssize_t _UNKNOWN_TYPE
-cdef Py_ssize_t _OLD_FORMAT
+cdef Py_ssize_t _UNKNOWN_FORMAT
 cdef Py_ssize_t _BAD_CRC
 cdef Py_ssize_t _BAD_COUNT
 cdef Py_ssize_t _TOO_MANY
@@ -98,6 +98,7 @@ cdef class LogWalker:
     cdef Py_ssize_t _next_batch(self) noexcept nogil
     cdef Py_ssize_t _skip(self, long long last, Py_ssize_t reason) noexcept nogil
     cdef object _inflate(self)
+    cdef bytes _unpacked(self, object batch)
     cdef Py_ssize_t _check_records(self, Py_ssize_t at, Py_ssize_t end) noexcept nogil
     cdef bint _advance(self) noexcept nogil
     cdef Py_ssize_t _walk_records(self, OffsetFold fold) noexcept nogil

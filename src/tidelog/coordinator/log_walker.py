@@ -1,6 +1,8 @@
 # cython: language_level=3
 """Walks over the batches of a coordinator's log: commits of offsets are folded, all else becomes events.
 
+Messages of formats 0 and 1, which a log of offsets may hold since before Kafka 0.11, are batches, too.
+
 ``open`` takes a chunk of whole batches, ``walk`` goes on until there is something to apply, and
 ``next_event`` hands that out, in the order of the log. ``walk`` touches nothing but its own memory, so that
 it may run on a thread while the loop serves others; compiled, it holds the GIL for no longer than it takes to
@@ -26,7 +28,9 @@ from tidelog.checksum import crc32c
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import ATTRIBUTES_AT, CODEC_MASK, CONTROL_BIT, HEADER_SIZE, LOG_OVERHEAD
 from tidelog.records.batch import TRANSACTIONAL_BIT as TRANSACTIONAL
+from tidelog.records.batch_walk import WalkLimits
 from tidelog.records.compression import Codec, decompress
+from tidelog.records.legacy import batch_of, open_legacy
 
 # Cython's compiler goes by the first branches, the interpreter and mypy by the second ones.
 if not TYPE_CHECKING and False:  # noqa: SIM223
@@ -110,13 +114,13 @@ _PASSED = 3
 _REASONS = ("without a key", "with a key that is too short", "of unknown types")
 
 # Reasons for batches, by number; what a decompressor says is added behind them.
-_OLD_FORMAT = 0
+_UNKNOWN_FORMAT = 0
 _BAD_CRC = 1
 _BAD_COUNT = 2
 _TOO_MANY = 3
 _MALFORMED = 4
 _BATCH_REASONS = (
-    "the batch is of an old format",
+    "the batch is of an unknown format",
     "the batch fails its CRC",
     "the batch counts its records or offsets wrongly",
     f"the batch has more than {MAX_BATCH_RECORDS} records",
@@ -425,7 +429,10 @@ class LogWalker:
         self._base_offset = _int64(chunk, at)
         if chunk[at + 16] != _MAGIC:
             self.next_offset = self._base_offset + 1
-            return self._skip(self._base_offset, _OLD_FORMAT)
+            if chunk[at + 16] > _MAGIC:
+                return self._skip(self._base_offset, _UNKNOWN_FORMAT)
+            self._is_packed = True
+            return _INFLATE
         if end - at < _HEADER_SIZE:
             self.next_offset = self._base_offset + 1
             return self._skip(self._base_offset, _MALFORMED)
@@ -468,12 +475,8 @@ class LogWalker:
         """Unpack the batch whose header was read last."""
         self._is_packed = False
         header_at: cython.Py_ssize_t = self._header_at
-        codec: cython.Py_ssize_t = _int16(self.chunk, header_at + _ATTRIBUTES_AT) & _CODEC_MASK
         try:
-            if codec >= len(_CODECS):
-                raise CorruptRecordError(f"there is no codec {codec}")
-            packed = memoryview(self._chunk)[header_at + _HEADER_SIZE : self._pos]
-            body = decompress(_CODECS[codec], packed, self.max_bytes)
+            body = self._unpacked(memoryview(self._chunk)[header_at : self._pos])
         except Exception as error:
             # Decompressors fail in many ways; the batch is stepped over and the reason told.
             self._reasons.append(f"the batch cannot be unpacked: {error}")
@@ -492,6 +495,22 @@ class LogWalker:
         with cython.nogil:
             self._check_records(0, size)
         return None
+
+    @cython.cfunc
+    def _unpacked(self, batch: Any) -> bytes:
+        """The records of a compressed batch, or of a message of format 0 or 1 as format 2 has them."""
+        codec: cython.Py_ssize_t
+        if batch[16] == _MAGIC:
+            codec = batch[_ATTRIBUTES_AT + 1] & _CODEC_MASK
+            if codec >= len(_CODECS):
+                raise CorruptRecordError(f"there is no codec {codec}")
+            return decompress(_CODECS[codec], batch[_HEADER_SIZE:], self.max_bytes)
+        rewritten = batch_of(open_legacy(batch), WalkLimits(self.max_bytes, self.max_records))
+        self._base_offset = int.from_bytes(rewritten[:8], "big")
+        self._left = int.from_bytes(rewritten[57:_HEADER_SIZE], "big")
+        self._control = self._transactional = False
+        self._producer_id = self._epoch = -1
+        return rewritten[_HEADER_SIZE:]
 
     # Records
 

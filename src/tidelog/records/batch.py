@@ -1,4 +1,4 @@
-"""Record batches of format 2: the 61-byte header, read and mended in place.
+"""Record batches of format 2: the 61-byte header, read and changed in place; and messages of formats 0 and 1.
 
 Owns the layout of the header; never looks into the records behind it. All integers are big-endian::
 
@@ -17,6 +17,10 @@ Owns the layout of the header; never looks into the records behind it. All integ
     57  record count            int32
     61  records
 
+A log may begin with messages of formats 0 and 1 (layout in ``records/legacy``). Each counts as a batch:
+:func:`header_at` and :func:`iter_batches` give it a :class:`BatchHeader`, too, and :func:`check_crc` its own
+kind of checksum. Functions that say "batch of format 2" take nothing else.
+
 Invariant: every function takes a buffer and a position and copies nothing; only the ``set_*`` functions
 write, and those that change bytes under the CRC write a new CRC. Callers: ``records`` (encode, decode),
 ``storage`` (append, recovery, reads), ``client``, ``wire`` never.
@@ -25,17 +29,23 @@ write, and those that change bytes under the CRC write a new CRC. Callers: ``rec
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from tidelog.checksum import crc32c
 from tidelog.errors import CorruptRecordError
+from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP
 
 Buffer = bytes | bytearray | memoryview
 
+MAGIC_V0 = 0
+MAGIC_V1 = 1
 MAGIC_V2 = 2
 LOG_OVERHEAD = 12
 HEADER_SIZE = 61
+SMALLEST_BATCH = (26, 34, HEADER_SIZE)
+"""The least number of bytes that a batch of format 0, 1 or 2 takes."""
 
 BASE_OFFSET_AT = 0
 LENGTH_AT = 8
@@ -75,6 +85,11 @@ _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
 _UINT32 = struct.Struct(">I")
 
+# An old message: offset, size, CRC, magic, attributes; the timestamp of format 1 follows.
+_OLD_HEAD = struct.Struct(">qiIbb")
+_OLD_CRC_AT = 12
+_OLD_ATTRIBUTES = CODEC_MASK | TIMESTAMP_TYPE_BIT
+
 _unpack_header = HEADER.unpack_from
 
 
@@ -84,7 +99,12 @@ def add_sequence(sequence: int, increment: int) -> int:
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch; past ``magic`` it has a meaning only where ``magic`` is 2."""
+    """The header of one batch.
+
+    That of a message of format 0 or 1 has no producer, no leader epoch and a record count of 1. Its base
+    offset is the message's own: of a compressed one, which carries others, that is the *last* offset inside;
+    the first is known only once it is unpacked.
+    """
 
     base_offset: int
     batch_length: int
@@ -150,13 +170,73 @@ class BatchHeader(NamedTuple):
 
 
 def parse_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at ``pos``; raises ``CorruptRecordError`` where fewer than 61 bytes are left."""
+    """The header of the batch of format 2 at ``pos``.
+
+    Raises ``CorruptRecordError`` where fewer than 61 bytes are left.
+    """
     try:
         return BatchHeader._make(_unpack_header(buf, pos))
     except struct.error as error:
         raise CorruptRecordError(
             f"a record batch header needs {HEADER_SIZE} bytes, {max(len(buf) - pos, 0)} are left at {pos}"
         ) from error
+
+
+def header_at(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header of the batch, of whatever format, at ``pos``.
+
+    Raises ``CorruptRecordError`` where too few bytes are left for it, or its size is impossible.
+    """
+    left = len(buf) - pos
+    if left > MAGIC_AT and buf[pos + MAGIC_AT] < MAGIC_V2:
+        magic = buf[pos + MAGIC_AT]
+        if left < SMALLEST_BATCH[magic]:
+            raise CorruptRecordError(
+                f"a message needs {SMALLEST_BATCH[magic]} bytes, {left} are left at {pos}"
+            )
+        header = _old_header(buf, pos)
+    else:
+        header = parse_header(buf, pos)
+    if header.size_bytes < smallest_batch(header.magic):
+        raise CorruptRecordError(
+            f"the batch at {pos} says it is {header.size_bytes} bytes long, less than its header"
+        )
+    return header
+
+
+def smallest_batch(magic: int) -> int:
+    """The least number of bytes that a batch with this magic takes."""
+    return SMALLEST_BATCH[magic] if MAGIC_V0 <= magic < MAGIC_V2 else HEADER_SIZE
+
+
+def is_known_format(magic: int) -> bool:
+    """Whether there are batches with this magic."""
+    return MAGIC_V0 <= magic <= MAGIC_V2
+
+
+def _old_header(buf: Buffer, pos: int) -> BatchHeader:
+    offset, size, crc, magic, attributes = _OLD_HEAD.unpack_from(buf, pos)
+    timestamp: int = NO_TIMESTAMP
+    if magic == MAGIC_V1:
+        (timestamp,) = _INT64.unpack_from(buf, pos + _OLD_HEAD.size)
+        attributes &= _OLD_ATTRIBUTES
+    else:
+        attributes &= CODEC_MASK
+    return BatchHeader(
+        base_offset=offset,
+        batch_length=size,
+        partition_leader_epoch=NO_LEADER_EPOCH,
+        magic=magic,
+        crc=crc,
+        attributes=attributes,
+        last_offset_delta=0,
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=NO_PRODUCER_ID,
+        producer_epoch=NO_PRODUCER_EPOCH,
+        base_sequence=NO_SEQUENCE,
+        record_count=1,
+    )
 
 
 def batch_size(buf: Buffer, pos: int = 0) -> int:
@@ -171,12 +251,20 @@ def iter_batches(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[
     Fetch answers end in the middle of a batch, so a short tail is no error; a length no batch can have is.
     """
     limit = len(buf) if end is None else end
-    while limit - pos >= HEADER_SIZE:
-        header = BatchHeader._make(_unpack_header(buf, pos))
+    while True:
+        left = limit - pos
+        if left > MAGIC_AT and buf[pos + MAGIC_AT] < MAGIC_V2:
+            if left < SMALLEST_BATCH[buf[pos + MAGIC_AT]]:
+                return
+            header = header_at(buf, pos)
+        elif left < HEADER_SIZE:
+            return
+        else:
+            header = BatchHeader._make(_unpack_header(buf, pos))
         size = header.batch_length + LOG_OVERHEAD
-        if size < HEADER_SIZE:
+        if size < HEADER_SIZE and size < smallest_batch(header.magic):
             raise CorruptRecordError(f"the batch at {pos} says it is {size} bytes long, less than its header")
-        if pos + size > limit:
+        if size > left:
             return
         yield pos, header
         pos += size
@@ -189,9 +277,9 @@ def leading_batches(buf: Buffer, max_batches: int, max_bytes: int) -> tuple[int,
     """
     limit = len(buf)
     count = pos = 0
-    while limit - pos >= HEADER_SIZE:
+    while limit - pos > MAGIC_AT:
         size = _LENGTH.unpack_from(buf, pos + LENGTH_AT)[0] + LOG_OVERHEAD
-        if size < HEADER_SIZE or pos + size > limit:
+        if (size < HEADER_SIZE and size < smallest_batch(buf[pos + MAGIC_AT])) or pos + size > limit:
             break
         if count and (count >= max_batches or pos + size > max_bytes):
             return count, pos
@@ -201,14 +289,18 @@ def leading_batches(buf: Buffer, max_batches: int, max_bytes: int) -> tuple[int,
 
 
 def compute_crc(buf: Buffer, pos: int, size: int) -> int:
-    """CRC-32C of the batch of ``size`` bytes at ``pos``."""
+    """CRC-32C of the batch of format 2 of ``size`` bytes at ``pos``."""
     with memoryview(buf) as view:
         value: int = crc32c(view[pos + ATTRIBUTES_AT : pos + size])
     return value
 
 
 def check_crc(buf: Buffer, pos: int, size: int) -> bool:
-    """Whether the batch of ``size`` bytes at ``pos`` carries its own checksum."""
+    """Whether the batch, of whatever format, of ``size`` bytes at ``pos`` carries its own checksum."""
+    if buf[pos + MAGIC_AT] < MAGIC_V2:
+        with memoryview(buf) as view:
+            crc = zlib.crc32(view[pos + MAGIC_AT : pos + size])
+        return (crc,) == _UINT32.unpack_from(buf, pos + _OLD_CRC_AT)
     stored: int = _UINT32.unpack_from(buf, pos + CRC_AT)[0]
     return compute_crc(buf, pos, size) == stored
 

@@ -261,7 +261,8 @@ class RangeFetcher:
             )
         if batches:
             at, last = batches[-1]
-            offsets = last.next_offset - batches[0][1].base_offset
+            first = batches[0][1]
+            offsets = last.next_offset - (first.base_offset if first.magic == MAGIC_V2 else start)
             self._link.learn_record_bytes(progress.range.topic, at + last.size_bytes, offsets)
         progress.position = min(after, end)
         return Chunk(progress.range, start, data, batches, fetched.aborted_transactions or ())
@@ -349,12 +350,9 @@ def _batches_within(
     batches: list[tuple[int, BatchHeader]] = []
     after = progress.position
     for at, header in iter_batches(data):
-        if header.magic != MAGIC_V2:
-            raise KafkaError(
-                ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                f"{progress.range.topic_partition} holds messages of a format before Kafka 0.11",
-            )
-        if header.base_offset >= progress.range.end:
+        # Of a compressed message of format 0 or 1 only the last offset is known.
+        first_offset = header.base_offset if header.magic == MAGIC_V2 else after
+        if first_offset >= progress.range.end:
             return batches, progress.range.end
         batches.append((at, header))
         after = max(header.next_offset, after)

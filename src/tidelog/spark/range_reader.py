@@ -17,8 +17,10 @@ from typing import Any
 from pyspark.sql.types import StructType
 
 from tidelog.errors import CorruptRecordError
+from tidelog.records.batch import MAGIC_V2
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.control import ControlType, parse_control_type
+from tidelog.records.legacy import batch_of, open_legacy
 from tidelog.records.record_codec import decode_records
 from tidelog.spark.arrow_rows import ArrowRows, BatchAssembler
 from tidelog.spark.fetch_link import FetchLink, link_for
@@ -72,7 +74,11 @@ def _decode(chunk: Chunk, options: SourceOptions, *, check_crcs: bool) -> Iterat
         if is_aborted and header.is_transactional:
             continue
         try:
-            columns.append_batch(chunk.data, chunk.start, pos=at, check_crc=check_crcs)
+            if header.magic == MAGIC_V2:
+                columns.append_batch(chunk.data, chunk.start, pos=at, check_crc=check_crcs)
+            else:
+                message = open_legacy(chunk.data, at, check_crc=check_crcs)
+                columns.append_batch(batch_of(message), chunk.start, check_crc=False)
         except CorruptRecordError as error:
             raise CorruptRecordError(
                 f"partition {chunk.range.topic_partition}, offset {header.base_offset}: {error}; see "

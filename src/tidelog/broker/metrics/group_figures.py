@@ -23,7 +23,7 @@ from tidelog.ids import TopicPartition
 from tidelog.metrics import catalog
 from tidelog.metrics.metric import Metric
 from tidelog.metrics.page import Page, Sample, escaped, labels
-from tidelog.records.batch import HEADER_SIZE, MAGIC_V2, parse_header
+from tidelog.records.batch import HEADER_SIZE, header_at
 from tidelog.storage.log.log import Isolation
 
 if TYPE_CHECKING:
@@ -336,11 +336,11 @@ def timestamp_at(log: Log, offset: int) -> int | None:
             isolation=Isolation.LOG_END,
             min_one_message=False,
         )
-        header = parse_header(start)
+        header = header_at(start)
     except (TidelogError, OSError):
         # Its log directory is failing, or it has just been deleted: what does something with it says so.
         return None
-    return header.max_timestamp if header.magic == MAGIC_V2 and header.max_timestamp >= 0 else None
+    return header.max_timestamp if header.max_timestamp >= 0 else None
 
 
 def _members_of(group: Group) -> int:

@@ -16,7 +16,6 @@ from tidelog.cli.failure import Failure
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import (
     CODEC_MASK,
-    HEADER_SIZE,
     LOG_OVERHEAD,
     MAGIC_AT,
     MAGIC_V2,
@@ -24,13 +23,13 @@ from tidelog.records.batch import (
     batch_size,
     check_crc,
     parse_header,
+    smallest_batch,
 )
-from tidelog.records.legacy import LegacyMessage, parse_legacy, unwrap_legacy
+from tidelog.records.legacy import LegacyMessage, messages_in, parse_legacy
 from tidelog.records.record import Record, assemble_batch, decode_batch
 from tidelog.storage.segment.batch_records import BatchRecords, scan_sound
 
 _BYTES_TO_MAGIC = MAGIC_AT + 1
-_SMALLEST_LEGACY = LOG_OVERHEAD + 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +101,9 @@ def records_of(data: memoryview, batch: ScannedBatch) -> Iterator[Record]:
         records = BatchRecords(data, batch.position, header)
         records.check()
         return _decoded(header, records)
-    messages = unwrap_legacy(header)
-    return iter(
-        [Record(message.offset, message.timestamp, message.key, message.value) for message in messages]
-    )
+    for _ in messages_in(header):
+        pass
+    return (Record(each.offset, each.timestamp, each.key, each.value) for each in messages_in(header))
 
 
 def _decoded(header: BatchHeader, records: BatchRecords) -> Iterator[Record]:
@@ -125,7 +123,7 @@ def _length_problem(data: memoryview, position: int) -> str | None:
     if magic > MAGIC_V2:
         return f"magic {magic} is no known batch format"
     size = batch_size(data, position)
-    if size < (HEADER_SIZE if magic == MAGIC_V2 else _SMALLEST_LEGACY):
+    if size < smallest_batch(magic):
         return f"a batch length of {size - LOG_OVERHEAD} is impossible"
     if size > left:
         return f"the batch needs {size} bytes and {left} are there"
@@ -166,8 +164,10 @@ def _scan_legacy(data: memoryview, position: int, expected: int) -> ScannedBatch
         problem = "bad CRC"
     elif message.codec:
         try:
-            inner = unwrap_legacy(message)
-            base_offset, count = inner[0].offset, len(inner)
+            count = 0
+            for inner in messages_in(message):
+                base_offset = inner.offset if not count else base_offset
+                count += 1
         except CorruptRecordError as error:
             problem = str(error)
     if problem is None and base_offset < expected:

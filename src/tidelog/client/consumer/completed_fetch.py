@@ -19,7 +19,7 @@ from tidelog.client.consumer.errors import RecordDeserializationError, RecordToo
 from tidelog.client.consumer.fetch_config import FetchConfig
 from tidelog.client.consumer.metrics import FetchTally
 from tidelog.client.consumer.partition_state import PartitionState
-from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
+from tidelog.errors import CorruptRecordError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.records.batch import (
     CODEC_MASK,
@@ -32,7 +32,7 @@ from tidelog.records.batch import (
 )
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.control import ControlType, parse_control_type
-from tidelog.records.legacy import parse_legacy, unwrap_legacy
+from tidelog.records.legacy import batch_of, open_legacy
 from tidelog.records.record_codec import BatchReader, ConsumerRecord, decode_records
 
 # Base offset, length, leader epoch, magic, (CRC), attributes, last offset delta, (timestamps), producer id.
@@ -155,12 +155,8 @@ class CompletedFetch:
             start, _, epoch, attributes, after, producer_id = self._batches[self._next_batch]
             try:
                 if attributes == _LEGACY:
-                    raise KafkaError(
-                        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-                        f"partition {self.partition} holds messages of a format before Kafka 0.11, which "
-                        "poll_arrow does not read: use poll",
-                    )
-                if attributes & CONTROL_BIT:
+                    columns.append_batch(self._legacy_batch(start), self.next_offset, check_crc=False)
+                elif attributes & CONTROL_BIT:
                     self._marker_seen(start, after - 1, producer_id)
                 elif not self._hides(attributes, after, producer_id):
                     columns.append_batch(
@@ -177,10 +173,9 @@ class CompletedFetch:
 
     def _new_columns(self, *, with_headers: bool) -> RecordColumns:
         data, left = self._data, self._batches[self._next_batch :]
-        compressed = any(
-            attributes != _LEGACY and attributes & CODEC_MASK for _, _, _, attributes, *_ in left
-        )
-        if isinstance(data, memoryview) and not data.readonly and not compressed:
+        # Old messages are rewritten, so their values are elsewhere, as those of compressed batches.
+        elsewhere = any(attributes & (_LEGACY | CODEC_MASK) for _, _, _, attributes, *_ in left)
+        if isinstance(data, memoryview) and not data.readonly and not elsewhere:
             # Nobody else looks into this part of the answer, nor will anybody read these batches again.
             return RecordColumns(with_headers=with_headers, memory=data)
         expected = self.size_bytes - left[0][0] if left else 0
@@ -196,20 +191,16 @@ class CompletedFetch:
 
     def _read_next(self, max_records: int) -> list[ConsumerRecord]:
         """Decode records of the next batch and move behind them, or pass over it."""
-        start, stop, epoch, attributes, after, producer_id = self._batches[self._next_batch]
+        start, _, epoch, attributes, after, producer_id = self._batches[self._next_batch]
         try:
-            if attributes == _LEGACY:
-                # Positions may stand between the messages of one entry: what is left of it comes next time.
-                all_records = self._read_legacy(start, stop)
-                records = all_records[:max_records]
-                ended = len(records) == len(all_records)
-            elif attributes & CONTROL_BIT:
+            if attributes & CONTROL_BIT:
                 self._marker_seen(start, after - 1, producer_id)
-                records, ended = [], True
+                records: list[ConsumerRecord] = []
+                ended = True
             elif self._reader is None and self._hides(attributes, after, producer_id):
                 records, ended = [], True
             else:
-                reader = self._reader or self._open(start)
+                reader = self._reader or self._open(start, attributes)
                 # Until the records are good, the next call has to begin at the same place.
                 self._reader = None
                 records = reader.read(max_records)
@@ -230,9 +221,11 @@ class CompletedFetch:
             self.next_offset, self.last_epoch = records[-1].offset + 1, epoch
         return records
 
-    def _open(self, start: int) -> BatchReader:
+    def _open(self, start: int, attributes: int) -> BatchReader:
         topic, number = self.partition
         check_crc = self._config.check_crcs
+        if attributes == _LEGACY:
+            return BatchReader(self._legacy_batch(start), self.next_offset, topic, number, check_crc=False)
         return BatchReader(self._data, self.next_offset, topic, number, pos=start, check_crc=check_crc)
 
     def _batch_done(self, after: int, epoch: int) -> None:
@@ -254,27 +247,9 @@ class CompletedFetch:
             if marker and parse_control_type(marker[0][3]) is ControlType.ABORT:
                 self._aborted.end(producer_id)
 
-    def _read_legacy(self, start: int, stop: int) -> list[ConsumerRecord]:
-        """A message of the formats before Kafka 0.11, which brokers before 4.0 may still hold."""
-        topic, number = self.partition
-        wrapper = parse_legacy(bytes(self._data[start:stop]))
-        if self._config.check_crcs and not wrapper.crc_valid:
-            raise CorruptRecordError(f"the message at offset {wrapper.offset} fails its CRC")
-        return [
-            ConsumerRecord(
-                topic,
-                number,
-                message.offset,
-                message.timestamp,
-                message.timestamp_type or 0,
-                message.key,
-                message.value,
-                (),
-                None,
-            )
-            for message in unwrap_legacy(wrapper)
-            if message.offset >= self.next_offset
-        ]
+    def _legacy_batch(self, start: int) -> bytes:
+        """A message of format 0 or 1 as a batch of format 2: brokers serve old segments as they are."""
+        return batch_of(open_legacy(self._data, start, check_crc=self._config.check_crcs))
 
     def _deserialize(self, records: list[ConsumerRecord]) -> int:
         """Deserialize in place; how many could be, unless already the first cannot, which raises."""

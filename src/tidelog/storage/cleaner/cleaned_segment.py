@@ -15,7 +15,7 @@ from typing import BinaryIO, Final
 
 from tidelog.errors import StorageError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import MAX_INT32, Buffer, parse_header
+from tidelog.records.batch import MAX_INT32, Buffer, header_at
 from tidelog.storage.files import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -52,7 +52,7 @@ class CleanedSegment:
 
     def append(self, batch: Buffer) -> None:
         """Write one batch behind the others."""
-        header = parse_header(batch)
+        header = header_at(batch)
         if self.size_bytes + len(batch) > MAX_INT32 or header.last_offset - self.base_offset > MAX_INT32:
             raise StorageError(
                 f"the cleaned segment {self.base_offset} in {self.directory} would pass what its index can "

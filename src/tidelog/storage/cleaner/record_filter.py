@@ -11,6 +11,9 @@ Readers must reach the end of the log by the records that they see: librdkafka's
 a batch, or the end of one, that has no records. So the last record of a pass stays, even an expired
 tombstone. A marker that has to stay keeps its record: kafka-python and aiokafka cannot read a control batch
 without one. Kafka leaves empty headers in both places.
+A message of format 0 or 1 keeps its format. There is no empty one and none has a delete horizon: as in
+Kafka, a tombstone in one goes once its segment is older than the newest clean segment by
+``delete.retention.ms`` (:attr:`RecordFilter.keeps_old_tombstones`).
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from tidelog.records.batch import (
     CONTROL_BIT,
     CREATE_TIME,
     DELETE_HORIZON_BIT,
+    MAGIC_V2,
     MAX_INT64,
     TIMESTAMP_TYPE_BIT,
     TRANSACTIONAL_BIT,
@@ -34,11 +38,13 @@ from tidelog.records.batch import (
 )
 from tidelog.records.body_compressor import BodyCompressor
 from tidelog.records.compression import Codec
+from tidelog.records.legacy import LegacyMessage
 from tidelog.records.record import assemble_batch, join_batch, rebase_record
 from tidelog.records.varint import wrap_int64
 from tidelog.storage.cleaner.cleaned_transactions import CleanedTransactions
 from tidelog.storage.cleaner.offset_map import OffsetMap
 from tidelog.storage.segment.batch_records import BatchRecords, scan_sound
+from tidelog.storage.segment.old_records import OldRecords, rewritten
 
 _MAX_TOLD: Final = 1000
 _EMPTY_ATTRIBUTES = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
@@ -71,7 +77,7 @@ class SkippedBatches:
             if self._told <= _MAX_TOLD:
                 self._untold.append((header.base_offset, why))
 
-    def can_read(self, header: BatchHeader, records: BatchRecords) -> bool:
+    def can_read(self, header: BatchHeader, records: BatchRecords | OldRecords) -> bool:
         """Whether a batch is to be compacted; one that cannot be read is skipped from now on."""
         if header.base_offset in self._offsets:
             return False
@@ -115,6 +121,8 @@ class RecordFilter:
         skipped: SkippedBatches,
     ) -> None:
         self.transactions = transactions
+        self.keeps_old_tombstones = True
+        """Whether tombstones of formats 0 and 1 in the present segment stay."""
         self._skipped = skipped
         self.records_read = 0
         self.records_kept = 0
@@ -126,6 +134,8 @@ class RecordFilter:
 
     def retained(self, buf: Buffer, pos: int, header: BatchHeader) -> Buffer | None:
         """The batch to write in place of the one at ``pos``, None to write nothing."""
+        if header.magic != MAGIC_V2:
+            return self._retained_old(buf, pos, header)
         self.records_read += header.record_count
         horizon = header.delete_horizon_ms
         if header.is_control:
@@ -154,6 +164,31 @@ class RecordFilter:
         if kept.count == header.record_count and not needs_horizon:
             return memoryview(buf)[pos : pos + header.size_bytes]
         return self._rebuilt(header, records, kept, needs_horizon)
+
+    def _retained_old(self, buf: Buffer, pos: int, header: BatchHeader) -> Buffer | None:
+        """The same for a message of format 0 or 1, whose record count is not that of what it carries."""
+        records = OldRecords(buf, pos)
+        stored = memoryview(buf)[pos : pos + header.size_bytes]
+        if not self._skipped.can_read(header, records):
+            return stored
+        verdicts = bytearray()
+        is_mixed = False
+        for message in records.messages():
+            verdicts.append(self._keeps_old(message))
+            is_mixed |= message.magic != header.magic
+        kept = sum(verdicts)
+        self.records_read += len(verdicts)
+        self.records_kept += kept
+        if not kept:
+            return None
+        return stored if kept == len(verdicts) and not is_mixed else rewritten(records, verdicts)
+
+    def _keeps_old(self, message: LegacyMessage) -> bool:
+        if message.offset > self._offsets.latest_offset or message.offset + 1 == self._upper_bound:
+            return True
+        if message.key is None or (message.value is None and not self.keeps_old_tombstones):
+            return False
+        return self._offsets.get(message.key) <= message.offset
 
     def _kept(self, records: BatchRecords, header: BatchHeader) -> _Kept:
         """Which records no later one replaces; of a control batch all, and the last one of the pass."""

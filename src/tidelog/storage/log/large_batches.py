@@ -6,11 +6,12 @@ before anything believes it. Called by ``recovery`` and ``batch_reader``.
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from typing import Final
 
 from tidelog.checksum import crc32c
-from tidelog.records.batch import ATTRIBUTES_AT, BatchHeader
+from tidelog.records.batch import ATTRIBUTES_AT, MAGIC_AT, MAGIC_V2, BatchHeader
 
 LARGE_BATCH_BYTES: Final = 8 * 1024 * 1024
 """Larger batches are checked before they are read."""
@@ -20,12 +21,13 @@ _CHUNK: Final = 1024 * 1024
 
 def passes_crc(read: Callable[[int, int], bytes], position: int, header: BatchHeader) -> bool:
     """Whether the batch at ``position`` carries its own checksum; ``read(position, size)`` reads the file."""
-    at, end = position + ATTRIBUTES_AT, position + header.size_bytes
+    begin, checksum = (ATTRIBUTES_AT, crc32c) if header.magic == MAGIC_V2 else (MAGIC_AT, zlib.crc32)
+    at, end = position + begin, position + header.size_bytes
     crc = 0
     while at < end:
         chunk = read(at, min(_CHUNK, end - at))
         if not chunk:
             return False
-        crc = crc32c(chunk, crc)
+        crc = checksum(chunk, crc)
         at += len(chunk)
     return crc == header.crc

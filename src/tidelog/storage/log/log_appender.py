@@ -35,13 +35,13 @@ from tidelog.records.batch import (
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
-    MAGIC_AT,
     MAGIC_V2,
     MAX_INT32,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     check_crc,
+    is_known_format,
     iter_batches,
 )
 from tidelog.records.batch_walk import DEFAULT_LIMITS
@@ -230,6 +230,21 @@ class LogAppender:
         except OSError as error:
             raise self._files.offline_error("writing the leader epochs", error) from error
         if self._epochs_before is None and self._epochs.entries is not before:
+            self._epochs_before = before
+
+    def _forget_epochs(self) -> None:
+        """A message of format 0 or 1 follows: it has no epoch, so none can say where histories part.
+
+        As Kafka does; followers then cut back to their high watermark.
+        """
+        before = self._epochs.entries
+        if not before:
+            return
+        try:
+            self._epochs.clear()
+        except OSError as error:
+            raise self._files.offline_error("writing the leader epochs", error) from error
+        if self._epochs_before is None:
             self._epochs_before = before
 
     # -- writing --------------------------------------------------------------------------------------
@@ -453,12 +468,6 @@ class LogAppender:
         Raises ``CorruptRecordError`` or ``UnexpectedOffsetError``.
         """
         view = memoryview(records)
-        if len(view) > MAGIC_AT and view[MAGIC_AT] < MAGIC_V2:
-            raise CorruptRecordError(
-                f"the leader of {self._partition} has records of message format {view[MAGIC_AT]} from "
-                f"offset {self._next_offset} on, which Kafka wrote before 0.11 and which cannot be "
-                "replicated here: copy the topic into a new one"
-            )
         batches = list(iter_batches(view))
         self._check_replicated(view, batches)
         if not batches:
@@ -488,7 +497,7 @@ class LogAppender:
     def _check_replicated(self, view: memoryview, batches: list[tuple[int, BatchHeader]]) -> None:
         expected = self._next_offset
         for pos, header in batches:
-            if header.magic != MAGIC_V2 or not check_crc(view, pos, header.size_bytes):
+            if not is_known_format(header.magic) or not check_crc(view, pos, header.size_bytes):
                 raise CorruptRecordError(
                     f"the batch at offset {header.base_offset} fetched for {self._partition} is corrupt"
                 )
@@ -502,6 +511,10 @@ class LogAppender:
     def _stage_replicated(self, batch: memoryview, header: BatchHeader) -> None:
         size, max_timestamp = header.size_bytes, header.max_timestamp
         first_offset, last_offset = header.base_offset, header.last_offset
+        if header.magic != MAGIC_V2:
+            # The first offset inside a compressed message is known only once that is unpacked. This is not
+            # above it, and near enough for the indexes of a segment that begins here.
+            first_offset = max(last_offset - MAX_INT32, self._next_offset)
         if (
             self._files.active.size + self._staged_bytes + size > self._roll_bytes
             or max_timestamp > self._roll_timestamp
@@ -509,7 +522,9 @@ class LogAppender:
             or self._index_room <= len(self._staged)
         ):
             self._make_room(size, max_timestamp, first_offset, last_offset)
-        if header.partition_leader_epoch != self._epochs.latest_epoch:
+        if header.magic != MAGIC_V2:
+            self._forget_epochs()
+        elif header.partition_leader_epoch != self._epochs.latest_epoch:
             self._assign_epoch(header.partition_leader_epoch, first_offset)
         if header.has_producer_id:
             self._replay_producer(batch, header)

@@ -2,40 +2,35 @@
 
 Every batch must be whole, pass its checksum and follow the one before it. At the first that does not, the
 file is cut: a torn write, a preallocated or power-lost tail of zeros, or rot all end there. The three
-indexes, the producers and the leader epochs are built anew from what is left. A batch of format 0 or 1 that
-is sound is no damage and is not cut: the load fails with a sentence that says what to do.
+indexes, the producers and the leader epochs are built anew from what is left. Messages of formats 0 and 1
+are batches as well, by their own checksum; what a compressed one carries is not unpacked.
 
 Called by ``log_loader`` for the segments at and behind the recovery point, and for any that lost an index.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator
 from typing import Final
 
 from tidelog.errors import CorruptRecordError, StorageError
 from tidelog.records.batch import (
     HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_V2,
     MAX_INT32,
     BatchHeader,
     check_crc,
-    parse_header,
+    header_at,
+    is_known_format,
 )
 from tidelog.storage.log.large_batches import LARGE_BATCH_BYTES, passes_crc
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
 from tidelog.storage.log.recovery_report import RecoveryReport
 from tidelog.storage.producers.producer_replay import aborted_entry, replay_batch
 from tidelog.storage.producers.producer_state import ProducerState
-from tidelog.storage.segment.batch_scan import legacy_format
 from tidelog.storage.segment.segment import Segment
 from tidelog.storage.segment.time_index import TimestampOffset
 
 _CHUNK: Final = 1024 * 1024
-_LEGACY_CRC_AT: Final = 12
-_LEGACY_CRC_END: Final = 16
 
 
 class _Stop(Exception):
@@ -134,19 +129,22 @@ def _sound_batches(segment: Segment) -> Iterator[tuple[int, BatchHeader, memoryv
 
 def _header(segment: Segment, chunk: memoryview, at: int, position: int) -> BatchHeader:
     left = segment.size - position
+    head = chunk[at : at + HEADER_SIZE]
     try:
-        header = parse_header(chunk, at)
+        header = header_at(head)
     except CorruptRecordError as error:
-        _refuse_legacy(segment, position, left)
+        if left >= HEADER_SIZE:
+            raise _no_batch(head, position) from error
         raise _Stop(position, f"{left} bytes are too few for a batch") from error
-    if header.magic != MAGIC_V2 or not HEADER_SIZE <= header.size_bytes <= left:
-        _refuse_legacy(segment, position, left)
-        if not any(chunk[at : at + HEADER_SIZE]):
-            raise _Stop(position, "zeros follow the last batch")
-        if header.magic == MAGIC_V2 and header.size_bytes > left:
-            raise _Stop(position, f"the last batch has {left} of its {header.size_bytes} bytes")
-        raise _Stop(position, "no record batch begins here")
+    if not is_known_format(header.magic):
+        raise _no_batch(head, position)
+    if header.size_bytes > left:
+        raise _Stop(position, f"the last batch has {left} of its {header.size_bytes} bytes")
     return header
+
+
+def _no_batch(head: memoryview, position: int) -> _Stop:
+    return _Stop(position, "no record batch begins here" if any(head) else "zeros follow the last batch")
 
 
 def _check(segment: Segment, header: BatchHeader, sound: bool, position: int, expected: int) -> None:
@@ -159,18 +157,3 @@ def _check(segment: Segment, header: BatchHeader, sound: bool, position: int, ex
             f"{segment.path()} holds offset {header.last_offset}, too far from its first for its indexes, as "
             "old versions of Kafka could write it; let a Kafka 3.x broker open the directory once to split it"
         )
-
-
-def _refuse_legacy(segment: Segment, position: int, left: int) -> None:
-    """Raise if what stands at ``position`` is a whole message of format 0 or 1, which must not be cut off."""
-    head = segment.read_bytes(position, _LEGACY_CRC_END + 1)
-    if len(head) <= _LEGACY_CRC_END or head[_LEGACY_CRC_END] >= MAGIC_V2:
-        return
-    size = int.from_bytes(head[8:12], "big", signed=True) + LOG_OVERHEAD
-    if not _LEGACY_CRC_END < size <= left:
-        return
-    crc = 0
-    for at in range(position + _LEGACY_CRC_END, position + size, _CHUNK):
-        crc = zlib.crc32(segment.read_bytes(at, min(_CHUNK, position + size - at)), crc)
-    if crc == int.from_bytes(head[_LEGACY_CRC_AT:_LEGACY_CRC_END], "big"):
-        raise legacy_format(segment.path(), position, head[_LEGACY_CRC_END])

@@ -5,7 +5,8 @@ looks at batch headers, and walks over the records of each batch that may hold w
 has a bound that a client could not stretch: ten thousand segments, a gigabyte of headers, a batch that
 unpacks to a gigabyte. So the first few headers and small batches are looked at where the request is handled;
 everything else goes on in a thread, in which the decoders and the walker let go of the interpreter lock.
-Memory holds one batch as it is stored and one piece of its records.
+Memory holds one batch as it is stored and one piece of its records. Compressed messages of format 1 always
+go to the thread; those of format 0 have no timestamps and are never found.
 
 Records that cannot be read are stepped over, and their batch is named once in the log. Whatever becomes of
 the segments meanwhile, a search reads the file that it has open to the end; before it opens another, in a
@@ -24,8 +25,9 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import BatchHeader, check_crc
+from tidelog.records.batch import MAGIC_V2, BatchHeader, check_crc
 from tidelog.records.batch_walk import BatchWalk, WalkLimits, search_walk
+from tidelog.records.legacy import BROKER_LIMITS, messages_in, parse_legacy
 from tidelog.storage.disk import offline_on_error
 from tidelog.storage.log.log_files import LogFiles
 from tidelog.storage.segment import batch_scan
@@ -202,7 +204,12 @@ class _RangeSearch:
                 large = self._batch.header.size_bytes > _BATCH_BYTES_AT_ONCE
                 if on_loop and (large or looked_into == _BATCHES_AT_A_TIME):
                     return False
-                if not self._look_into(*self._batch, steps=_STEPS_AT_ONCE if on_loop else None):
+                is_old = self._batch.header.magic != MAGIC_V2
+                if is_old and on_loop and self._batch.header.codec:
+                    return False
+                if is_old:
+                    self._look_into_old(*self._batch)
+                elif not self._look_into(*self._batch, steps=_STEPS_AT_ONCE if on_loop else None):
                     return False
                 self._batch = self._walk = None
                 looked_into += 1
@@ -239,6 +246,21 @@ class _RangeSearch:
                 header.partition_leader_epoch,
             )
         return True
+
+    def _look_into_old(self, position: int, header: BatchHeader) -> None:
+        """Look for the record in a message of format 1, or in those that it carries."""
+        try:
+            data = self._pread(self._file.fd, header.size_bytes, position)
+            if not check_crc(data, 0, header.size_bytes):
+                raise CorruptRecordError("it fails its checksum")
+            for message in messages_in(parse_legacy(data), BROKER_LIMITS):
+                if message.timestamp >= self._timestamp and message.offset >= self._start_offset:
+                    self.found = TimestampAndOffset(
+                        message.timestamp, message.offset, header.partition_leader_epoch
+                    )
+                    return
+        except CorruptRecordError as error:
+            _name_once(self._partition, header.base_offset, error)
 
 
 _named: set[tuple[str, int]] = set()

@@ -1,4 +1,4 @@
-"""Walking through the batches of a segment file, a bounded piece at a time.
+"""Walking through the batches of a segment file, of whatever format, a bounded piece at a time.
 
 Every batch is checked: length, format, CRC. What fails raises :class:`CorruptRecordError`: the log is not
 cleaned as long as that is there. Used by ``compaction``; knows nothing of indexes.
@@ -13,14 +13,13 @@ from pathlib import Path
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import (
     HEADER_SIZE,
-    MAGIC_V2,
     BatchHeader,
     batch_size,
     check_crc,
+    header_at,
+    is_known_format,
     iter_batches,
-    parse_header,
 )
-from tidelog.records.legacy import is_legacy
 from tidelog.storage.log.large_batches import LARGE_BATCH_BYTES, passes_crc
 
 
@@ -40,7 +39,6 @@ def read_batches(
             data = os.pread(fd, min(wanted, size_bytes - position), position)
             pace(len(data))
             consumed = 0
-            _refuse_legacy(path, data, position)
             for pos, header in iter_batches(data):
                 consumed = pos + header.size_bytes
                 _check(path, data, position, pos, header)
@@ -50,22 +48,15 @@ def read_batches(
                 wanted = batch_size(data) if len(data) >= HEADER_SIZE else HEADER_SIZE
                 if wanted <= len(data) or wanted > size_bytes - position:
                     raise CorruptRecordError(f"{path} ends in the middle of the batch at {position}")
-                if wanted > LARGE_BATCH_BYTES and not passes_crc(read, position, parse_header(data)):
+                if wanted > LARGE_BATCH_BYTES and not passes_crc(read, position, header_at(data)):
                     raise CorruptRecordError(f"{path} has a batch that fails its CRC at {position}")
             position += consumed
     finally:
         os.close(fd)
 
 
-def _refuse_legacy(path: Path, data: bytes, position: int) -> None:
-    if is_legacy(data):
-        raise CorruptRecordError(
-            f"{path} holds messages of an old format at {position}, which are not cleaned"
-        )
-
-
 def _check(path: Path, data: bytes, position: int, pos: int, header: BatchHeader) -> None:
-    if header.magic != MAGIC_V2:
+    if not is_known_format(header.magic):
         raise CorruptRecordError(f"{path} has a batch of format {header.magic} at {position + pos}")
     if not check_crc(data, pos, header.size_bytes):
         raise CorruptRecordError(f"{path} has a batch that fails its CRC at {position + pos}")

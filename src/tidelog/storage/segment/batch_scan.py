@@ -2,8 +2,8 @@
 
 Headers are read in small pieces; the records between them are skipped, not read. What lies at a position is
 believed only as far as it makes sense: a length that no batch can have, or that leads past the end of the
-segment, raises ``CorruptRecordError``, a batch of an old format ``StorageError``. Checksums are the business
-of ``recovery``. Called by ``segment`` and ``log_reads``.
+segment, raises ``CorruptRecordError``. Messages of formats 0 and 1 are batches as well
+(``records/batch``). Checksums are the business of ``recovery``. Called by ``segment`` and ``log_reads``.
 """
 
 from __future__ import annotations
@@ -13,8 +13,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog.errors import CorruptRecordError, StorageError
-from tidelog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, BatchHeader, parse_header
+from tidelog.errors import CorruptRecordError
+from tidelog.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_V0,
+    MAGIC_V2,
+    SMALLEST_BATCH,
+    BatchHeader,
+    header_at,
+    is_known_format,
+)
 
 Pread = Callable[[int, int, int], bytes]
 PathOf = Callable[[], Path]
@@ -23,8 +33,9 @@ PathOf = Callable[[], Path]
 _CHUNK = 4096
 _unpack_head = struct.Struct(">qiibIhi").unpack_from
 _HEAD_SIZE = 27
-# The shortest message of format 0: checksum, magic, attributes, and the lengths of a null key and value.
-_LEGACY_MIN_LENGTH = 14
+# Of a message of format 0 or 1, which may be all that is left: offset, length, magic, attributes.
+_unpack_old_head = struct.Struct(">qi4xbb").unpack_from
+_OLD_HEAD_SIZE = 18
 _unpack_length = struct.Struct(">i").unpack_from
 
 
@@ -59,16 +70,25 @@ def find_offset(
         if at + _HEAD_SIZE > len(chunk):
             chunk = pread(fd, min(_CHUNK, end - position), position)
             at = 0
-            if len(chunk) < _HEAD_SIZE:
+            if len(chunk) < _OLD_HEAD_SIZE:
                 raise _torn(path(), position)
-        base_offset, length, _, magic, _, _, last_offset_delta = _unpack_head(chunk, at)
-        if magic != MAGIC_V2 or length < HEADER_SIZE - LOG_OVERHEAD:
-            raise _unreadable(path(), position, magic, length)
-        if base_offset + last_offset_delta >= offset:
+        base_offset, length, magic, attributes = _unpack_old_head(chunk, at)
+        size = length + LOG_OVERHEAD
+        if magic == MAGIC_V2 and size >= HEADER_SIZE:
+            if len(chunk) - at < _HEAD_SIZE:
+                raise _torn(path(), position)
+            last_offset = base_offset + _unpack_head(chunk, at)[6]
+        elif MAGIC_V0 <= magic < MAGIC_V2 and size >= SMALLEST_BATCH[magic]:
+            last_offset = base_offset
+            if attributes & CODEC_MASK:
+                # Its first offset is known only once it is unpacked.
+                base_offset = 0
+        else:
+            raise _unreadable(path(), position)
+        if last_offset >= offset:
             if position == start > 0 and base_offset > offset:
                 raise CorruptRecordError(f"the index of {path()} leads behind offset {offset}")
-            return FoundBatch(position, length + LOG_OVERHEAD)
-        size = length + LOG_OVERHEAD
+            return FoundBatch(position, size)
         at += size
         position += size
     return None
@@ -94,13 +114,7 @@ def headers(pread: Pread, fd: int, position: int, end: int, path: PathOf) -> Sca
         if at + HEADER_SIZE > len(chunk):
             chunk = pread(fd, min(_CHUNK, end - position), position)
             at = 0
-            if len(chunk) < HEADER_SIZE:
-                raise _torn(path(), position)
-        header = parse_header(chunk, at)
-        if header.magic != MAGIC_V2 or header.size_bytes < HEADER_SIZE:
-            raise _unreadable(path(), position, header.magic, header.batch_length)
-        if position + header.size_bytes > end:
-            raise _torn(path(), position)
+        header = read_header(chunk, at, position, end, path)
         yield ScannedBatch(position, header)
         at += header.size_bytes
         position += header.size_bytes
@@ -115,21 +129,26 @@ def size_at(pread: Pread, fd: int, position: int, path: PathOf) -> int:
     return length + LOG_OVERHEAD
 
 
+def read_header(chunk: bytes, at: int, position: int, end: int, path: PathOf) -> BatchHeader:
+    """The header at ``at`` in ``chunk``, which is at ``position`` in a file that is used up to ``end``.
+
+    Raises ``CorruptRecordError`` if there is no whole batch. ``chunk`` has :data:`HEADER_SIZE` bytes from
+    there on, or all that there are.
+    """
+    try:
+        header = header_at(chunk, at)
+    except CorruptRecordError as error:
+        raise (_torn if end - position < HEADER_SIZE else _unreadable)(path(), position) from error
+    if not is_known_format(header.magic):
+        raise _unreadable(path(), position)
+    if position + header.size_bytes > end:
+        raise _torn(path(), position)
+    return header
+
+
 def _torn(path: Path, position: int) -> CorruptRecordError:
     return CorruptRecordError(f"{path} ends in the middle of the batch at byte {position}")
 
 
-def _unreadable(path: Path, position: int, magic: int, length: int) -> StorageError:
-    # Zeros have magic 0 too, and are no messages: a preallocated or torn tail, not an old format.
-    if 0 <= magic < MAGIC_V2 and length >= _LEGACY_MIN_LENGTH:
-        return legacy_format(path, position, magic)
+def _unreadable(path: Path, position: int) -> CorruptRecordError:
     return CorruptRecordError(f"{path} holds no record batch at byte {position}")
-
-
-def legacy_format(path: Path, position: int, magic: int) -> StorageError:
-    """The refusal of a segment that was written before Kafka 0.11."""
-    return StorageError(
-        f"{path} holds records of message format {magic} at byte {position}, which Kafka wrote before 0.11 "
-        "and which cannot be served; copy the topic through a Kafka 3.x broker, or move the partition's "
-        "directory away"
-    )

@@ -7,6 +7,9 @@ cdef extern from "unistd.h" nogil:
 
 cdef Py_ssize_t _CHUNK
 cdef Py_ssize_t _HEAD
+cdef Py_ssize_t _OLD_HEAD
 cdef long long _OVERHEAD
 cdef long long _MIN_LENGTH
+cdef long long _OLD_MIN_LENGTH
 cdef unsigned char _MAGIC
+cdef unsigned char _CODEC_MASK

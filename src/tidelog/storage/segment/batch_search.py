@@ -6,8 +6,9 @@ Plain Python that Cython also compiles (see ``records/record_codec``). A fetch a
 log is mostly this search, so where it is compiled it makes no objects but its result, and reads with the C
 library's own ``pread``. It gives what ``segment`` gives, or ``None`` wherever something is out of the
 ordinary (an index that leads astray, a batch that makes no sense, a read that fails or falls short):
-``segment`` then goes the long way, which knows what to say. Interpreted it gives the same, slower than
-the long way, and is not used.
+``segment`` then goes the long way, which knows what to say. Messages of formats 0 and 1 are ordinary: an
+index that an old broker wrote may leave thousands of them between two entries. Interpreted it gives the
+same, slower than the long way, and is not used.
 
 Invariant: no read leaves the index's entries or the bytes that were read. Called by ``segment`` alone.
 """
@@ -29,9 +30,12 @@ COMPILED: bool = cython.compiled
 
 _CHUNK = 4096
 _HEAD = 27
+_OLD_HEAD = 18
 _OVERHEAD = 12
 _MIN_LENGTH = 49
+_OLD_MIN_LENGTH = 14
 _MAGIC = 2
+_CODEC_MASK = 7
 
 
 @cython.cfunc
@@ -124,6 +128,7 @@ def _scan(
     """The first batch from ``start`` on that ends at ``offset`` or later."""
     position: cython.longlong = start
     base: cython.longlong
+    last: cython.longlong
     size: cython.longlong
     at: cython.longlong = 0
     have: cython.Py_ssize_t = 0
@@ -135,13 +140,20 @@ def _scan(
             source = chunk
             have = len(chunk)
             at = 0
-            if have < _HEAD:
+            if have < _OLD_HEAD:
                 return None
-        base = _int64(source, at)
+        base = last = _int64(source, at)
         size = _int32(source, at + 8) + _OVERHEAD
-        if source[at + 16] != _MAGIC or size < _MIN_LENGTH + _OVERHEAD:
+        if source[at + 16] == _MAGIC:
+            if size < _MIN_LENGTH + _OVERHEAD or have - at < _HEAD:
+                return None
+            last += _int32(source, at + 23)
+        elif source[at + 16] > _MAGIC or size < _OLD_MIN_LENGTH + _OVERHEAD:
             return None
-        if base + _int32(source, at + 23) >= offset:
+        elif source[at + 17] & _CODEC_MASK:
+            # The first offset in a compressed message is known only once it is unpacked.
+            base = 0
+        if last >= offset:
             if position == start > 0 and base > offset:
                 return None
             return position, size

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, MAX_INT32
+from tidelog.records.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_AT, MAGIC_V2, MAX_INT32
 from tidelog.storage.disk import Disk
 from tidelog.storage.segment import batch_scan
 from tidelog.storage.segment.time_index import TimestampOffset
@@ -31,8 +31,8 @@ INLINE_BYTES: Final = 256 * 1024
 
 # Some hundred small batches: between two reads, which let go of the interpreter lock, little time goes by.
 _CHUNK: Final = 64 * 1024
-# Base offset, length, magic, last offset delta, highest timestamp.
-_unpack_head: Final = struct.Struct(">qi4xb6xi8xq").unpack_from
+# Base offset, length, last offset delta, highest timestamp.
+_unpack_head: Final = struct.Struct(">qi11xi8xq").unpack_from
 _OFFSET_ENTRY: Final = struct.Struct(">ii")
 _TIME_ENTRY: Final = struct.Struct(">qi")
 
@@ -89,13 +89,15 @@ def read_headers(
         if at + HEADER_SIZE > len(chunk):
             chunk = pread(fd, min(_CHUNK, size - position), position)
             at = 0
-        if len(chunk) < HEADER_SIZE:
-            _refuse(pread, fd, position, size, path)
-        first_offset, length, magic, last_delta, timestamp = _unpack_head(chunk, at)
-        step = length + LOG_OVERHEAD
-        if magic != MAGIC_V2 or step < HEADER_SIZE or position + step > size:
-            _refuse(pread, fd, position, size, path)
-        last_offset = first_offset + last_delta
+        is_current = len(chunk) - at >= HEADER_SIZE and chunk[at + MAGIC_AT] == MAGIC_V2
+        if is_current:
+            first_offset, length, last_delta, timestamp = _unpack_head(chunk, at)
+            step = length + LOG_OVERHEAD
+            last_offset = first_offset + last_delta
+        if not is_current or step < HEADER_SIZE or position + step > size:
+            # A message of format 0 or 1, or damage.
+            header = batch_scan.read_header(chunk, at, position, size, lambda: path)
+            step, last_offset, timestamp = header.size_bytes, header.last_offset, header.max_timestamp
         if not 0 <= last_offset - base_offset <= MAX_INT32:
             raise CorruptRecordError(
                 f"{path}: the batch at byte {position} ends with offset {last_offset}, which cannot be in a "
@@ -115,8 +117,3 @@ def read_headers(
     if highest > indexed_timestamp:
         times += _TIME_ENTRY.pack(highest, highest_offset - base_offset)
     return RebuiltIndexes(bytes(offsets), bytes(times), TimestampOffset(highest, highest_offset), size)
-
-
-def _refuse(pread: Callable[[int, int, int], bytes], fd: int, position: int, size: int, path: Path) -> None:
-    for _ in batch_scan.headers(pread, fd, position, size, lambda: path):
-        raise AssertionError(f"{path} is read in two ways at byte {position}")

@@ -1,6 +1,7 @@
 """One segment of a log: a ``.log`` file of record batches and its three indexes.
 
-The ``.log`` file holds batches back to back (layout in ``records/batch``), nothing else, except that with
+The ``.log`` file holds batches of format 2 and messages of formats 0 and 1 back to back (layout in
+``records/batch``), nothing else, except that with
 ``preallocate`` an active segment's file is as long as ``segment.bytes`` and zeros follow the last batch.
 
 Invariant: ``size`` is the end of the last whole batch that was written; nobody reads behind it. A write that
@@ -27,7 +28,7 @@ from typing import NamedTuple
 from tidelog.clock import Clock
 from tidelog.errors import CorruptRecordError, StorageError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import HEADER_SIZE, Buffer, parse_header
+from tidelog.records.batch import HEADER_SIZE, Buffer, header_at
 from tidelog.storage.disk import REAL_DISK, Disk, LogFile
 from tidelog.storage.files import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from tidelog.storage.log.log_config import LogConfig
@@ -211,7 +212,7 @@ class Segment:
             if self.size == 0:
                 return NO_TIMESTAMP
             head = self._disk.pread(self.files.log_file.fd, HEADER_SIZE, 0)
-            self._first_timestamp = parse_header(head).max_timestamp
+            self._first_timestamp = header_at(head).max_timestamp
         return self._first_timestamp
 
     # -- finding batches ------------------------------------------------------------------------------
