@@ -12,9 +12,10 @@ from typing import NamedTuple
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 
 from tidelog.records.compression import Codec, compress
-from tidelog.records.legacy import lz4_of_format_0, pack_legacy, parse_legacy
+from tidelog.records.legacy import pack_legacy, parse_legacy
 
 OLD_CODECS = (Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+_LZ4_HEADER = bytes.fromhex("04224d186040")
 EVERY_FORMAT = [(magic, codec) for magic in (0, 1) for codec in OLD_CODECS]
 
 
@@ -30,9 +31,10 @@ class Old(NamedTuple):
 def old_set(records: Sequence[Old], magic: int, codec: Codec = Codec.NONE) -> bytes:
     """Records as messages of a format; compressed, all are in one."""
     if codec is Codec.LZ4 and magic == 0:
-        # kafka-python needs another library for the wrong checksum of these.
-        frame = lz4_of_format_0(compress(codec, old_set(records, 0)))
-        return pack_legacy(records[-1].offset, 0, codec, -1, None, frame)
+        # kafka-python needs another library for the wrong checksum of these: it is over all of the header.
+        frame = compress(codec, old_set(records, 0))
+        assert frame.startswith(_LZ4_HEADER + b"\x82")
+        return pack_legacy(records[-1].offset, 0, codec, -1, None, _LZ4_HEADER + b"\x1a" + frame[7:])
     builder = LegacyRecordBatchBuilder(magic=magic, compression_type=int(codec), batch_size=1 << 24)
     base = records[0].offset if codec and magic == 1 else 0
     for offset, timestamp, key, value in records:

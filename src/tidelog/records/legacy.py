@@ -1,4 +1,4 @@
-"""Messages of formats 0 and 1, which Kafka wrote before 0.11: read, and rewritten by compaction.
+"""Messages of formats 0 and 1, which Kafka wrote before 0.11: read, and rewritten in format 2.
 
 One message; ``crc`` is the plain CRC-32 of everything behind it::
 
@@ -9,8 +9,8 @@ A compressed message carries a whole message set as its value. Its own offset is
 message inside; in format 1 the inner offsets count from 0, in format 0 they are absolute. Where format 1 says
 LogAppendTime, the time of the outer message is that of all inside.
 
-As Kafka 4 does (KIP-724), brokers keep, serve, replicate and compact what a log holds of these formats and
-take none from producers. Two old mistakes are read as Kafka reads them: the header checksum of lz4 frames of
+As Kafka 4 does (KIP-724), brokers keep, serve and replicate what a log holds of these formats, rewrite it
+when they compact it, and take none from producers. Two old mistakes are read as Kafka reads them: the header checksum of lz4 frames of
 format 0 is wrong, and a compressed message may carry messages of the other format (KAFKA-4298).
 
 Invariant: :func:`messages_in` has a piece of a compressed message in memory, whatever it unpacks to. Called
@@ -205,12 +205,6 @@ def batch_of(message: LegacyMessage, limits: WalkLimits = NO_LIMITS) -> bytes:
     if last - first > MAX_INT32:
         raise CorruptRecordError(f"the messages at offsets {first} to {last} are too far apart for one batch")
     return encode_batch(records, base_offset=first, timestamp_type=message.timestamp_type or CREATE_TIME)
-
-
-def lz4_of_format_0(frame: bytes) -> bytes:
-    """An lz4 frame with the header checksum as it is in format 0: over the frame's magic number as well."""
-    end = _lz4_checksum_at(frame)
-    return frame[:end] + bytes([_header_checksum(frame[:end])]) + frame[end + 1 :]
 
 
 def _nullable_bytes(buf: Buffer, pos: int, end: int) -> tuple[bytes | None, int]:

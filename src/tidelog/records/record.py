@@ -102,7 +102,7 @@ def encode_batch(
     if not records:
         raise ValueError("a batch holds at least one record")
     base_timestamp = records[0].timestamp
-    body, last_delta, max_timestamp = _encode_records(records, base_offset, base_timestamp)
+    body, last_delta, max_timestamp = encode_records(records, base_offset, base_timestamp)
     attributes = TRANSACTIONAL_BIT * transactional | CONTROL_BIT * control
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_BIT
@@ -287,9 +287,10 @@ def _varint_within(body: bytes, pos: int, end: int) -> tuple[int, int]:
     return decode_varint(body, pos)
 
 
-def _encode_records(
+def encode_records(
     records: Sequence[Record], base_offset: int, base_timestamp: int
 ) -> tuple[bytes, int, int]:
+    """The records of a batch uncompressed, the last offset delta and the highest timestamp."""
     parts: list[bytes] = []
     max_timestamp = base_timestamp
     delta = -1

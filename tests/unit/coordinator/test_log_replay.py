@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.old_formats import OLD_CODECS, Old, old_set
 from tests.rigs.coordinator import GroupHarness
 from tests.unit.coordinator.replay_modules import ReplayModules
 
@@ -20,6 +21,7 @@ from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import ATTRIBUTES_AT, RECORD_COUNT_AT, set_base_offset, write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
+from tidelog.records.legacy import pack_legacy
 from tidelog.records.record import Record, encode_batch
 from tidelog.wire.internal_topics.transaction_state import TransactionLogKey, TransactionLogValue
 
@@ -210,7 +212,9 @@ def with_body(whole: bytes, body: bytes, codec: Codec) -> bytes:
 WHOLE = batch(named("a", 1), named("b", 2), offset=5)
 POISONED = {
     "fails its CRC": WHOLE[:-1] + bytes([WHOLE[-1] ^ 1]),
-    "of an old format": WHOLE[:16] + b"\1" + WHOLE[17:],
+    "of an unknown format": WHOLE[:16] + b"\3" + WHOLE[17:],
+    "fails its CRC in format 1": pack_legacy(5, 1, 0, 1, b"k", b"v" * 60)[:-1] + b"x",
+    "no gzip in format 0": pack_legacy(5, 0, Codec.GZIP, 1, None, b"no gzip" * 9),
     "counts its records or offsets wrongly": changed(WHOLE, RECORD_COUNT_AT, ">i", -1),
     "malformed": changed(WHOLE, RECORD_COUNT_AT, ">i", 3),
     "are malformed": changed(WHOLE, RECORD_COUNT_AT, ">i", 1),
@@ -236,6 +240,24 @@ def test_a_batch_that_cannot_be_read_is_stepped_over_whole_and_named(
     (line,) = caplog.messages
     assert line.startswith("log-0: 1 batch cannot be read, offset")
     assert "5" in line
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+@pytest.mark.parametrize("codec", OLD_CODECS)
+def test_messages_of_formats_0_and_1_are_replayed(
+    replay_modules: ReplayModules, magic: int, codec: Codec, caplog: pytest.LogCaptureFixture
+) -> None:
+    old = [Old(5 + slot, 1, each.key, each.value) for slot, each in enumerate([named("a", 1), named("b", 2)])]
+    data = batch(named("x", 1), offset=4) + old_set(old, magic, codec) + batch(named("y", 2), offset=7)
+    seen, end = replayed(replay_modules, data)
+    assert seen == [
+        (4, NO_PRODUCER, "x", 1),
+        (5, NO_PRODUCER, "a", 1),
+        (6, NO_PRODUCER, "b", 2),
+        (7, NO_PRODUCER, "y", 2),
+    ]
+    assert end == 8
+    assert not caplog.messages
 
 
 @pytest.mark.parametrize("codec", [codec for codec in Codec if codec is not Codec.NONE])

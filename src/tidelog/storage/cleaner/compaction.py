@@ -28,7 +28,7 @@ from typing import Final
 
 import msgspec
 
-from tidelog.records.batch import MAGIC_V2, MAX_INT32, BatchHeader, Buffer
+from tidelog.records.batch import MAGIC_V2, MAX_INT32, BatchHeader
 from tidelog.storage.cleaner.cleaned_segment import CleanedSegment
 from tidelog.storage.cleaner.cleaned_transactions import CleanedTransactions
 from tidelog.storage.cleaner.offset_map import OffsetMap
@@ -196,7 +196,8 @@ def _fill(
             if header.is_control:
                 transactions.is_droppable_marker(data, pos, header)
             elif not transactions.is_aborted(header):
-                records = _records_of(data, pos, header)
+                kind = BatchRecords if header.magic == MAGIC_V2 else OldRecords
+                records = kind(data, pos, header)
                 before = offsets.size
                 if skipped.can_read(header, records) and not _note_keys(offsets, records, header, job):
                     if before:
@@ -214,21 +215,11 @@ def _fill(
     return bytes_read
 
 
-def _records_of(data: Buffer, pos: int, header: BatchHeader) -> BatchRecords | OldRecords:
-    return BatchRecords(data, pos, header) if header.magic == MAGIC_V2 else OldRecords(data, pos)
-
-
-def _note_keys(
-    offsets: OffsetMap, records: BatchRecords | OldRecords, header: BatchHeader, job: CompactionJob
-) -> bool:
+def _note_keys(offsets: OffsetMap, records: BatchRecords, header: BatchHeader, job: CompactionJob) -> bool:
     put = offsets.put
-    first_dirty, base_offset = job.first_dirty_offset, header.base_offset
     if isinstance(records, OldRecords):
-        return all(
-            put(message.key, message.offset)
-            for message in records.messages()
-            if message.key is not None and message.offset >= first_dirty
-        )
+        header = records.converted
+    first_dirty, base_offset = job.first_dirty_offset, header.base_offset
     for piece, span in records.spans():
         offset = base_offset + span.offset_delta
         if span.key_length < 0 or offset < first_dirty:
@@ -244,7 +235,6 @@ def _clean_group(job: CompactionJob, group: Sequence[SourceSegment], keep: Recor
     try:
         for segment in group:
             path = segment_path(directory, segment.base_offset, LOG_SUFFIX)
-            keep.keeps_old_tombstones = segment.modified_ns > _old_delete_horizon_ns(job)
             for data, pos, header in read_batches(path, segment.size_bytes, job.io_buffer_bytes, pace):
                 batch = keep.retained(data, pos, header)
                 if batch is not None:
@@ -257,12 +247,6 @@ def _clean_group(job: CompactionJob, group: Sequence[SourceSegment], keep: Recor
         cleaned.discard()
         raise
     return cleaned.size_bytes
-
-
-def _old_delete_horizon_ns(job: CompactionJob) -> int:
-    """Segments up to this age lose the tombstones of formats 0 and 1, which have no horizon of their own."""
-    clean = [segment.modified_ns for segment in job.segments if segment.base_offset < job.first_dirty_offset]
-    return clean[-1] - job.delete_retention_ms * 1_000_000 if clean else 0
 
 
 def _aborted_transactions(job: CompactionJob) -> list[AbortedTxn]:

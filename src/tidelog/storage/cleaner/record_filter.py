@@ -4,16 +4,13 @@ Invariant: the result has the same base and last offset, leader epoch and produc
 records that stay are copied as they are, unless a delete horizon moves the base timestamp, which their
 timestamp deltas then follow. Timestamps and deltas wrap around at 64 bits, as in Java: a producer may choose
 timestamps that lie further apart. A batch that cannot be read stays as it is, and is reported
-(:class:`SkippedBatches`). Memory holds a piece of a batch's records, never all of them. Used by
-``compaction``.
+(:class:`SkippedBatches`). Memory holds a piece of a batch's records, never all of them. Messages of formats
+0 and 1 become batches of format 2. Used by ``compaction``.
 
 Readers must reach the end of the log by the records that they see: librdkafka's position does not move past
 a batch, or the end of one, that has no records. So the last record of a pass stays, even an expired
 tombstone. A marker that has to stay keeps its record: kafka-python and aiokafka cannot read a control batch
 without one. Kafka leaves empty headers in both places.
-A message of format 0 or 1 keeps its format. There is no empty one and none has a delete horizon: as in
-Kafka, a tombstone in one goes once its segment is older than the newest clean segment by
-``delete.retention.ms`` (:attr:`RecordFilter.keeps_old_tombstones`).
 """
 
 from __future__ import annotations
@@ -38,13 +35,12 @@ from tidelog.records.batch import (
 )
 from tidelog.records.body_compressor import BodyCompressor
 from tidelog.records.compression import Codec
-from tidelog.records.legacy import LegacyMessage
 from tidelog.records.record import assemble_batch, join_batch, rebase_record
 from tidelog.records.varint import wrap_int64
 from tidelog.storage.cleaner.cleaned_transactions import CleanedTransactions
 from tidelog.storage.cleaner.offset_map import OffsetMap
 from tidelog.storage.segment.batch_records import BatchRecords, scan_sound
-from tidelog.storage.segment.old_records import OldRecords, rewritten
+from tidelog.storage.segment.old_records import OldRecords
 
 _MAX_TOLD: Final = 1000
 _EMPTY_ATTRIBUTES = TIMESTAMP_TYPE_BIT | TRANSACTIONAL_BIT | CONTROL_BIT
@@ -77,7 +73,7 @@ class SkippedBatches:
             if self._told <= _MAX_TOLD:
                 self._untold.append((header.base_offset, why))
 
-    def can_read(self, header: BatchHeader, records: BatchRecords | OldRecords) -> bool:
+    def can_read(self, header: BatchHeader, records: BatchRecords) -> bool:
         """Whether a batch is to be compacted; one that cannot be read is skipped from now on."""
         if header.base_offset in self._offsets:
             return False
@@ -121,8 +117,6 @@ class RecordFilter:
         skipped: SkippedBatches,
     ) -> None:
         self.transactions = transactions
-        self.keeps_old_tombstones = True
-        """Whether tombstones of formats 0 and 1 in the present segment stay."""
         self._skipped = skipped
         self.records_read = 0
         self.records_kept = 0
@@ -165,30 +159,20 @@ class RecordFilter:
             return memoryview(buf)[pos : pos + header.size_bytes]
         return self._rebuilt(header, records, kept, needs_horizon)
 
-    def _retained_old(self, buf: Buffer, pos: int, header: BatchHeader) -> Buffer | None:
-        """The same for a message of format 0 or 1, whose record count is not that of what it carries."""
-        records = OldRecords(buf, pos)
-        stored = memoryview(buf)[pos : pos + header.size_bytes]
-        if not self._skipped.can_read(header, records):
-            return stored
-        verdicts = bytearray()
-        is_mixed = False
-        for message in records.messages():
-            verdicts.append(self._keeps_old(message))
-            is_mixed |= message.magic != header.magic
-        kept = sum(verdicts)
-        self.records_read += len(verdicts)
-        self.records_kept += kept
-        if not kept:
-            return None
-        return stored if kept == len(verdicts) and not is_mixed else rewritten(records, verdicts)
-
-    def _keeps_old(self, message: LegacyMessage) -> bool:
-        if message.offset > self._offsets.latest_offset or message.offset + 1 == self._upper_bound:
-            return True
-        if message.key is None or (message.value is None and not self.keeps_old_tombstones):
-            return False
-        return self._offsets.get(message.key) <= message.offset
+    def _retained_old(self, buf: Buffer, pos: int, stored: BatchHeader) -> Buffer | None:
+        """The same for a message of format 0 or 1: what stays of it is of format 2."""
+        records = OldRecords(buf, pos, stored)
+        if not self._skipped.can_read(stored, records):
+            self.records_read += 1
+            self.records_kept += 1
+            return memoryview(buf)[pos : pos + stored.size_bytes]
+        header = records.converted
+        self.records_read += header.record_count
+        kept = self._kept(records, header)
+        if not kept.count:
+            return self._empty(header)
+        self.records_kept += kept.count
+        return self._rebuilt(header, records, kept, kept.tombstones)
 
     def _kept(self, records: BatchRecords, header: BatchHeader) -> _Kept:
         """Which records no later one replaces; of a control batch all, and the last one of the pass."""

@@ -1,77 +1,63 @@
-"""The records of one message of format 0 or 1 for compaction: the twin of ``batch_records``.
+"""The records of one message of format 0 or 1 for compaction, as a batch of format 2 has them.
 
-A compressed message carries a whole message set, which is unpacked piece by piece, as often as it is needed;
-what it may hold is bounded (``legacy.BROKER_LIMITS``). :func:`rewritten` makes a message of the same format
-and codec of those that stay. Used by ``compaction`` and ``record_filter``, in the cleaner's process.
+What the cleaner writes is of format 2 alone, as in Kafka 4 (KIP-724): a message becomes a batch with its
+codec, a compressed one a batch of all that it carries. Records of format 0 have no timestamp and get -1. A
+compressed message is unpacked piece by piece, as often as it is needed, and what it may hold is bounded
+(``legacy.BROKER_LIMITS``). Used by ``compaction`` and ``record_filter``, in the cleaner's process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import islice
 
-from tidelog.ids import NO_TIMESTAMP
-from tidelog.records.batch import LOG_APPEND_TIME, MAGIC_V0, MAGIC_V1, TIMESTAMP_TYPE_BIT, Buffer
-from tidelog.records.body_compressor import BodyCompressor
-from tidelog.records.compression import Codec
-from tidelog.records.legacy import (
-    BROKER_LIMITS,
-    LegacyMessage,
-    lz4_of_format_0,
-    messages_in,
-    open_legacy,
-    pack_legacy,
-)
+from tidelog.errors import CorruptRecordError
+from tidelog.records.batch import MAGIC_V2, MAX_INT32, BatchHeader, Buffer
+from tidelog.records.legacy import BROKER_LIMITS, LegacyMessage, messages_in, open_legacy
+from tidelog.records.record import Record, encode_records
+from tidelog.storage.segment.batch_records import BatchRecords
+
+_AT_ONCE = 1000
 
 
-class OldRecords:
-    """The records of the message at ``pos``, with their true offsets and times."""
+class OldRecords(BatchRecords):
+    """The records of the message at ``pos``."""
 
-    def __init__(self, buf: Buffer, pos: int) -> None:
-        self._buf = buf
-        self._pos = pos
+    def __init__(self, buf: Buffer, pos: int, header: BatchHeader) -> None:
+        super().__init__(buf, pos, header)
+        self.converted = header
+        """The header of a batch of format 2 with all records, once they are checked."""
 
     def check(self) -> None:
-        """Raise ``CorruptRecordError`` unless every record can be read."""
-        for _ in self.messages():
-            pass
-
-    def outer(self) -> LegacyMessage:
-        """The message itself."""
-        return open_legacy(self._buf, self._pos)
-
-    def messages(self) -> Iterator[LegacyMessage]:
-        """Every record; raises ``CorruptRecordError`` when it comes to one that cannot be read."""
-        return messages_in(self.outer(), BROKER_LIMITS)
-
-
-def rewritten(records: OldRecords, verdicts: Sequence[int]) -> bytes:
-    """The compressed message with those of its records, at least one, that have a verdict of 1.
-
-    As Kafka does it: format and codec stay, its offset and timestamp are those of what is left.
-    """
-    outer = records.outer()
-    compressor = BodyCompressor(Codec(outer.codec), None)
-    first = last = -1
-    highest = NO_TIMESTAMP
-    for message, stays in zip(records.messages(), verdicts, strict=True):
-        if not stays:
-            continue
-        if first < 0:
-            first = message.offset
-        last = message.offset
-        highest = max(highest, message.timestamp)
-        compressor.write(
-            pack_legacy(
-                message.offset - first if outer.magic == MAGIC_V1 else message.offset,
-                outer.magic,
-                message.attributes & TIMESTAMP_TYPE_BIT,
-                message.timestamp,
-                message.key,
-                message.value,
-            )
+        """Raise ``CorruptRecordError`` unless every record can be read and all fit one batch."""
+        stored = self._header
+        count = first_offset = first_timestamp = 0
+        highest = stored.max_timestamp
+        for message in self._messages():
+            if not count:
+                first_offset, first_timestamp = message.offset, message.timestamp
+                highest = message.timestamp
+            count += 1
+            highest = max(highest, message.timestamp)
+        last_offset_delta = stored.last_offset - first_offset
+        if last_offset_delta > MAX_INT32:
+            raise CorruptRecordError(f"offsets {first_offset} and {stored.last_offset} are too far apart")
+        self.converted = stored._replace(
+            base_offset=first_offset,
+            magic=MAGIC_V2,
+            last_offset_delta=last_offset_delta,
+            base_timestamp=first_timestamp,
+            max_timestamp=highest,
+            record_count=count,
         )
-    payload = compressor.finish()
-    if outer.magic == MAGIC_V0 and outer.codec == Codec.LZ4:
-        payload = lz4_of_format_0(payload)
-    timestamp = outer.timestamp if outer.timestamp_type == LOG_APPEND_TIME else highest
-    return pack_legacy(last, outer.magic, outer.attributes, timestamp, outer.key, payload)
+
+    def pieces(self) -> Iterator[bytes]:
+        """The records, some at a time."""
+        first_offset, first_timestamp = self.converted.base_offset, self.converted.base_timestamp
+        messages = self._messages()
+        while some := list(islice(messages, _AT_ONCE)):
+            records = [Record(each.offset, each.timestamp, each.key, each.value) for each in some]
+            yield encode_records(records, first_offset, first_timestamp)[0]
+
+    def _messages(self) -> Iterator[LegacyMessage]:
+        return messages_in(open_legacy(self._buf, self._pos), BROKER_LIMITS)

@@ -13,7 +13,7 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
 
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, LogDirOfflineError
-from tidelog.records.batch import MAGIC_AT, MAX_INT32, iter_batches, set_base_offset, set_leader_epoch
+from tidelog.records.batch import MAX_INT32, iter_batches, set_base_offset, set_leader_epoch
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log.log import Isolation, Log
@@ -450,16 +450,6 @@ def test_a_follower_refuses_what_does_not_continue_its_log(open_log: OpenLog) ->
     with pytest.raises(CorruptRecordError):
         log.append_as_follower(replicated(2) + broken)
     assert log.log_end_offset == 2
-
-
-def test_a_follower_says_that_it_cannot_have_records_of_old_formats(open_log: OpenLog) -> None:
-    log = open_log()
-    old = replicated(0)
-    old[MAGIC_AT] = 1
-    for records in (old, old[:40]):
-        with pytest.raises(CorruptRecordError, match="message format 1 from offset 0 on"):
-            log.append_as_follower(records)
-    assert log.log_end_offset == 0
 
 
 def test_a_follower_learns_of_producers_and_aborts(open_log: OpenLog) -> None:

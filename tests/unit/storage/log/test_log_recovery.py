@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import struct
 import tracemalloc
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -402,37 +401,6 @@ def test_epochs_behind_the_end_of_the_log_are_dropped(open_log: OpenLog) -> None
     log.epochs.assign(9, 6)
     log.close()
     assert open_log(**SMALL).epochs.entries == [(0, 0), (1, 5)]
-
-
-# -- old formats --------------------------------------------------------------------------------------
-
-
-def legacy_message(offset: int, magic: int) -> bytes:
-    body = struct.pack(">bb", magic, 0) + (struct.pack(">q", NOW) if magic else b"")
-    body += struct.pack(">i", -1) + struct.pack(">i", 300) + b"v" * 300
-    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
-
-
-@pytest.mark.parametrize("magic", [0, 1])
-@pytest.mark.parametrize("clean", [True, False])
-def test_messages_of_old_formats_are_refused_and_not_cut(open_log: OpenLog, magic: int, clean: bool) -> None:
-    log = filled(open_log(), 2)
-    log.close()
-    path = log_file(log.directory, 0)
-    data = path.read_bytes() + legacy_message(2, magic)
-    path.write_bytes(data)
-    with pytest.raises(StorageError, match=f"00000.log holds records of message format {magic}") as refused:
-        open_log(clean=clean)
-    assert "copy the topic through a Kafka 3.x broker" in str(refused.value)
-    assert not isinstance(refused.value, LogDirOfflineError)
-    assert path.read_bytes() == data
-
-
-def test_a_torn_old_message_is_no_old_message(open_log: OpenLog) -> None:
-    directory = crashed(filled(open_log(), 2))
-    with log_file(directory, 0).open("ab") as file:
-        file.write(legacy_message(2, 1)[:-1])
-    assert open_log(clean=False).log_end_offset == 2
 
 
 def test_offsets_too_far_apart_for_the_indexes_are_refused(open_log: OpenLog) -> None:
