@@ -10,8 +10,9 @@ message inside; in format 1 the inner offsets count from 0, in format 0 they are
 LogAppendTime, the time of the outer message is that of all inside.
 
 As Kafka 4 does (KIP-724), brokers keep, serve and replicate what a log holds of these formats, rewrite it
-when they compact it, and take none from producers. Two old mistakes are read as Kafka reads them: the header checksum of lz4 frames of
-format 0 is wrong, and a compressed message may carry messages of the other format (KAFKA-4298).
+when they compact it, and take none from producers. Two old mistakes are read as Kafka reads them: the header
+checksum of lz4 frames of format 0 is wrong, and a compressed message may carry messages of the other format
+(KAFKA-4298).
 
 Invariant: :func:`messages_in` has a piece of a compressed message in memory, whatever it unpacks to. Called
 by ``storage`` (offsets by time, compaction), ``coordinator/log_walker``, the consumer, the Spark source and
