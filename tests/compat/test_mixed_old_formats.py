@@ -44,7 +44,9 @@ def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MixedClu
 def produce(address: str, value: bytes) -> None:
     for topic, index in PLACES:
         codec = topic.removeprefix("old-")
-        producer = workload.open_producer(address, **{"compression.codec": codec, "linger.ms": 5})
+        # As the old format has them, batches must not be larger than a segment.
+        settings = {"compression.codec": codec, "batch.num.messages": 30}
+        producer = workload.open_producer(address, **settings)
         for number in range(RECORDS):
             producer.produce(topic, value * 20, key=b"%d" % number, partition=index)
         workload.flush_all(producer)

@@ -8,7 +8,7 @@ test_mixed_old_formats.py.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,7 +28,7 @@ from tidelog.records.compression import Codec
 from tidelog.records.legacy import batch_of, parse_legacy
 from tidelog.records.record import decode_batch
 
-KINDS = {
+KINDS: dict[str, Callable[[Path], BrokerProcess]] = {
     "tidelog": lambda directory: Tidelog(directory, BROKER_OPTIONS),
     "kafka-4": lambda directory: ApacheKafka(directory, BROKER_OPTIONS, jars="kafka-4"),
     "kafka-3.9": lambda directory: ApacheKafka(directory, BROKER_OPTIONS, jars="kafka-3.9"),

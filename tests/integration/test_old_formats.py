@@ -191,7 +191,9 @@ def test_what_cannot_be_read_is_named_and_stops_no_other_partition(
         # The application seeks past it.
         consumer.seek(bad_place, 5)
         assert next(consumer.records(timeout=WAIT_S)).offset == 5
-        assert consumer.offsets_for_times({bad_place: good[1].timestamp})[bad_place].offset == 6
+        found = consumer.offsets_for_times({bad_place: good[1].timestamp})[bad_place]
+        assert found is not None
+        assert found.offset == 6
         consumer.assign([good_place])
         consumer.seek(good_place, 0)
         assert next(consumer.records(timeout=WAIT_S)).offset == 5

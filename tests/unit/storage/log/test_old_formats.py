@@ -160,6 +160,7 @@ def test_an_old_directory_is_opened_whole(
     log = open_log(clean=clean, **SMALL)
     assert log.log_end_offset == OLD
     assert log.epochs.entries == []
+    assert log.recovery is not None
     assert log.recovery.bytes_truncated == 0
     assert (directory / f"{0:020d}.log").read_bytes() == b"".join(sets)
     assert read_from(log, 0) == seen(old, magic)
@@ -178,6 +179,7 @@ def test_a_torn_message_at_the_end_is_cut_off(
         log = open_log(clean=False)
         assert log.log_end_offset == 7
         assert log.segments.first.size == len(whole)
+        assert log.recovery is not None
         assert log.recovery.bytes_truncated == size
         log.close()
 
@@ -188,7 +190,7 @@ def test_damage_ends_a_log(open_log: OpenLog, tmp_path: Path, magic: int, codec:
     whole = old_set(numbered_records(7), magic, codec)
     rotten = bytearray(old_set(numbered_records(7, first=7), magic, codec))
     rotten[30] ^= 1
-    written(tmp_path / "orders-0", [whole, bytes(300) if tail == "zeros" else rotten])
+    written(tmp_path / "orders-0", [whole, bytes(300) if tail == "zeros" else bytes(rotten)])
     log = open_log(clean=False)
     assert log.segments.first.size == len(whole)
     assert log.log_end_offset == 7
