@@ -21,7 +21,7 @@ from tidelog.records.batch import iter_batches
 CODECS = ("none", "gzip", "snappy", "lz4")
 PLACES: list[Place] = [(f"old-{codec}", 0) for codec in CODECS]
 RECORDS = 300
-SMALL = {"segment.bytes": str(16 << 10), "index.interval.bytes": "512"}
+SMALL = {"segment.bytes": str(48 << 10), "index.interval.bytes": "512"}
 
 
 @pytest.fixture(params=[("0.9.0", 0), ("0.10.2", 1)], ids=["format-0", "format-1"])
