@@ -14,6 +14,7 @@ from tidelog.client.metric_catalog import FAMILIES as CLIENT_FAMILIES
 from tidelog.client.metric_catalog import WITHOUT_MEANING, is_kafkas
 from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options import unsupported as unsupported_by_clients
+from tidelog.client.options.old_names import OLD_OPTIONS, OLD_VALUES
 from tidelog.metadata.broker_options import SUBJECTS
 from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
 from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
@@ -75,7 +76,17 @@ set". A misspelt name is refused with the one that was meant, and so is an optio
 that only Java needs are warned about once.
 
 - [Producer](#producer), [Consumer](#consumer), [Admin](#admin)
+- [Options from before Kafka 0.9](#options-from-before-kafka-09)
 - [Options without effect](#options-without-effect)
+"""
+
+_OLD_OPTIONS_INTRODUCTION = """\
+A properties file that was written for Kafka 0.8 works as it is: these names are accepted with one warning
+that names the current options. A current option and an old name for it in the same file are refused. Of two
+old names for the same option, the first in this table counts. An old option of another kind of client has no
+effect.
+`zookeeper.connect` has the client find the brokers in ZooKeeper, as
+`bootstrap.servers=zookeeper://zk1:2181;zk2:2181/chroot` does.
 """
 
 _CASSANDRA_INTRODUCTION = """\
@@ -178,6 +189,9 @@ def render_clients() -> str:
     ):
         parts.append(f"## {title}\n")
         parts.extend(_client_tables(title, subjects))
+    parts.append("## Options from before Kafka 0.9\n")
+    parts.append(_OLD_OPTIONS_INTRODUCTION)
+    parts.append(_old_options_table())
     parts.append("## Options without effect\n")
     for group in unsupported_by_clients.UNSUPPORTED:
         parts.append(f"### {group.subject}\n")
@@ -287,6 +301,16 @@ def _client_tables(title: str, subjects: Mapping[str, Iterable[Option]]) -> Iter
             for each in options
         ]
         yield "\n".join(lines) + "\n"
+
+
+def _old_options_table() -> str:
+    lines = ["| Old option | Current option | Remark |", "|---|---|---|"]
+    for each in OLD_OPTIONS:
+        current = "none" if each.current is None else f"`{each.current}`"
+        lines.append(_row((f"`{each.name}`", current, each.note)))
+    for (name, value), now in OLD_VALUES.items():
+        lines.append(_row((f"`{name}={value}`", f"`{name}={now}`", "")))
+    return "\n".join(lines) + "\n"
 
 
 def _broker_table(options: Iterable[Option]) -> str:

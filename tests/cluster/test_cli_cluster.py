@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ from tests.integration.command_line import CommandLine
 from tests.rigs.raw_client import RawClient
 
 from tidelog import Consumer, Producer
+from tidelog.properties import read_properties
 from tidelog.records.record_codec import ConsumerRecord
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -177,3 +180,76 @@ def test_groups_that_cannot_be_carried_over_are_refused(
         zookeeper.create("/consumers/reading/ids/consumer-1", b"{}", ephemeral=True, makepath=True)
         said = tidelog.refusal(*command, "--group", group)
     assert ("no offsets of group 'nobody'" if group == "nobody" else "1 old consumer that still read") in said
+
+
+OLD_PRODUCER = """
+metadata.broker.list={brokers}
+serializer.class=kafka.serializer.StringEncoder
+request.required.acks=1
+producer.type=async
+batch.num.messages=50
+"""
+OLD_CONSUMER = """
+zookeeper.connect={zookeeper}
+group.id={group}
+request.required.acks=1
+zookeeper.session.timeout.ms=40000
+zookeeper.sync.time.ms=2000
+auto.commit.enable = true
+auto.commit.interval.ms=1000
+partition.assignment.strategy=range
+auto.offset.reset=smallest
+"""
+
+
+def test_property_files_of_old_clients_reach_the_cluster(
+    tidelog: CommandLine, cluster: ForegroundCommand, topic_name: Names, tmp_path: Path
+) -> None:
+    topic, group = topic_name(), topic_name()
+    create(tidelog, topic, 2)
+    producer, consumer = tmp_path / "producer.properties", tmp_path / "consumer.properties"
+    producer.write_text(OLD_PRODUCER.format(brokers=cluster.value("bootstrap.servers")))
+    consumer.write_text(OLD_CONSUMER.format(zookeeper=cluster.value("zookeeper.connect"), group=group))
+
+    with Producer(read_properties(producer)) as sender:
+        sender.send(topic, "first", key="k").result(60)
+    lines = tmp_path / "lines.txt"
+    lines.write_text("second\n")
+    written = run_tidelog("produce", topic, "--file", str(lines), "--command-config", str(producer))
+    assert written.returncode == 0, written
+    assert written.stderr.splitlines()[-1] == f"1 record written to {topic}"
+    assert "metadata.broker.list is now bootstrap.servers" in written.stderr
+
+    with Consumer(read_properties(consumer)) as reader:
+        reader.subscribe(topic)
+        records: list[ConsumerRecord] = []
+        while len(records) < 2:
+            records += reader.poll(timeout=60)
+        assert {record.value for record in records} == {b"first", b"second"}
+    # The group has committed: by hand, everything is read again.
+    read = run_tidelog("consume", topic, "--from-beginning", "--until-end", "--command-config", str(consumer))
+    assert read.returncode == 0, read
+    assert sorted(read.stdout.split()) == ["first", "second"]
+    assert "zookeeper.connect is now bootstrap.servers=zookeeper://" in read.stderr
+    assert "Traceback" not in read.stderr
+
+
+def run_tidelog(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A command that finds its brokers by its own options."""
+    return subprocess.run(
+        [sys.executable, "-m", "tidelog", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def test_without_brokers_in_zookeeper_the_remedy_is_named(cluster: ForegroundCommand, tmp_path: Path) -> None:
+    file = tmp_path / "consumer.properties"
+    file.write_text(f"zookeeper.connect={cluster.value('zookeeper.connect')}/elsewhere\n")
+    failed = run_tidelog("consume", "orders", "--from-beginning", "--command-config", str(file))
+    assert failed.returncode == 1
+    assert failed.stderr.splitlines()[-1].startswith("error: no broker is registered in ZooKeeper at ")
+    assert "correct the address or its chroot" in failed.stderr
+    assert "Traceback" not in failed.stderr

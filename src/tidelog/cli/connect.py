@@ -8,6 +8,7 @@ the file of ``--command-config``.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
@@ -73,20 +74,18 @@ def client_options(
     ``defaults`` are the command's own, which suit a person at a terminal better than Kafka's. The brokers of
     the file count where the command line names none.
     """
+    from tidelog.client.options.old_names import current_brokers, overlaid
     from tidelog.properties import read_properties
 
     bootstrap, file = connection.bootstrap, connection.command_config
-    given: dict[str, object] = {} if file is None else dict(read_properties(file))
-    given.update(properties or {})
-    given.update({name: value for name, value in (chosen or {}).items() if value is not None})
-    if bootstrap is not None:
-        given["bootstrap.servers"] = bootstrap
-    return {
-        "bootstrap.servers": DEFAULT_BOOTSTRAP,
-        "client.id": "tidelog-cli",
-        **(defaults or {}),
-        **given,
-    }
+    layers: list[Mapping[str, object]] = [
+        {"bootstrap.servers": DEFAULT_BOOTSTRAP, "client.id": "tidelog-cli", **(defaults or {})},
+        {} if file is None else read_properties(file),
+        properties or {},
+        {name: value for name, value in (chosen or {}).items() if value is not None},
+        {} if bootstrap is None else {"bootstrap.servers": bootstrap},
+    ]
+    return current_brokers(functools.reduce(overlaid, layers, {}))
 
 
 def reached_options(

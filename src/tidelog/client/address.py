@@ -11,6 +11,9 @@ from tidelog.errors import ConfigError
 
 DEFAULT_PORT = 9092
 
+_ZOOKEEPER = "zookeeper://"
+_SERVER_SEPARATOR = ";"
+
 
 class Address(NamedTuple):
     """Where a broker listens."""
@@ -29,6 +32,27 @@ def parse_addresses(servers: str | Sequence[str]) -> list[Address]:
     if not addresses:
         raise ConfigError("no bootstrap server given: write HOST:PORT, several separated by commas")
     return addresses
+
+
+def zookeeper_server(connect: str) -> str:
+    """The bootstrap server that stands for the brokers registered in ZooKeeper.
+
+    ``zk1:2181,zk2:2181/kafka`` becomes ``zookeeper://zk1:2181;zk2:2181/kafka``, one item of a list.
+    """
+    if not connect.strip():
+        raise ConfigError("zookeeper.connect is empty: set bootstrap.servers to HOST:PORT of a broker")
+    return _ZOOKEEPER + connect.strip().replace(" ", "").replace(",", _SERVER_SEPARATOR)
+
+
+def zookeeper_connect(servers: str | Sequence[str]) -> str | None:
+    """The ZooKeeper servers in which to find the brokers, where ``servers`` says so."""
+    texts = servers.split(",") if isinstance(servers, str) else servers
+    found = [text for text in texts if text.strip().startswith(_ZOOKEEPER)]
+    if not found:
+        return None
+    if len(texts) > 1:
+        raise ConfigError(f"bootstrap server {found[0]!r} cannot be combined with others: give it alone")
+    return found[0].strip().removeprefix(_ZOOKEEPER).replace(_SERVER_SEPARATOR, ",")
 
 
 def _parse(text: str) -> Address:

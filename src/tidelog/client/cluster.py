@@ -23,7 +23,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Self
 
-from tidelog.client.address import Address, parse_addresses
+from tidelog.client.address import Address, parse_addresses, zookeeper_connect
 from tidelog.client.connection import Body, Connection, RequestBuilder, ResponseT
 from tidelog.client.errors import NO_ANSWER, BrokerUnreachableError, NoLeaderError, is_retriable
 from tidelog.client.metadata import (
@@ -75,7 +75,9 @@ class Cluster:
     ) -> None:
         """``overrides`` are fields of :class:`NetworkSettings`."""
         self.settings = dataclasses.replace(settings or NetworkSettings(), **overrides)
-        self.peers = NodeConnections(parse_addresses(bootstrap_servers), self.settings)
+        zookeeper = zookeeper_connect(bootstrap_servers)
+        bootstrap = [] if zookeeper is not None else parse_addresses(bootstrap_servers)
+        self.peers = NodeConnections(bootstrap, self.settings, zookeeper)
         self.ongoing_errors = OngoingErrors()
         self.updates = MetadataUpdater(self.settings, self._ask_for_metadata, self.ongoing_errors)
         self.metrics = Metrics(

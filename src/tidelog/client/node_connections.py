@@ -2,7 +2,7 @@
 
 Owns the peers. ``client.cluster`` says which brokers there are and asks for one of them, or for any.
 Bootstrap servers are asked first of all, and again when no known broker can be reached (KIP-899); their
-names are resolved anew each time.
+names are resolved anew each time, and so are the brokers registered in ZooKeeper where that is the bootstrap.
 """
 
 from __future__ import annotations
@@ -28,10 +28,14 @@ MAIN = ""
 class NodeConnections:
     """The brokers that a client is or could be connected to."""
 
-    def __init__(self, bootstrap: list[Address], settings: NetworkSettings) -> None:
+    def __init__(
+        self, bootstrap: list[Address], settings: NetworkSettings, zookeeper: str | None = None
+    ) -> None:
         self.bootstrap = bootstrap
         self._settings = settings
         self.failures = ConnectionFailures()
+        self._zookeeper = zookeeper
+        """Where to find the bootstrap servers; None: they are given."""
         self.traffic: dict[Address, Traffic] = {}
         """What went to and fro, by broker; kept when a connection is not."""
         self._peers: dict[tuple[str, int, str], NodeConnection] = {}
@@ -102,6 +106,8 @@ class NodeConnections:
     async def bootstrapped(self, deadline: Deadline) -> Connection:
         """A connection to the first bootstrap server that answers."""
         problems: list[Exception] = []
+        if self._zookeeper is not None:
+            self.bootstrap = await self._registered(self._zookeeper, deadline)
         addresses = self.bootstrap
         if self._settings.client_dns_lookup == "resolve_canonical_bootstrap_servers_only":
             addresses = await canonical_addresses(addresses)
@@ -114,6 +120,19 @@ class NodeConnections:
             raise problems[0]
         raise BrokerUnreachableError(
             f"none of {len(problems)} bootstrap servers can be reached; the last one: {problems[-1]}"
+        )
+
+    async def _registered(self, zookeeper: str, deadline: Deadline) -> list[Address]:
+        """The brokers in ZooKeeper, asked in a thread."""
+        # Only clients with the options of old ones need kazoo.
+        from tidelog.client.zookeeper_brokers import find_brokers
+
+        security = self._settings.security
+        return await asyncio.to_thread(
+            find_brokers,
+            zookeeper,
+            "PLAINTEXT" if security is None else security.protocol,
+            min(deadline.remaining, self._settings.connect_timeout_ms / 1000),
         )
 
     async def disconnect(self) -> None:

@@ -6,29 +6,22 @@ Each is a number as text in ``…/[topic]/[partition]``; consumers that are runn
 
 from __future__ import annotations
 
-import contextlib
-import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import KazooException, NoNodeError
-from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.exceptions import NoNodeError
 
+from tidelog.client.zookeeper_session import ZooKeeperUnreachableError, zookeeper_session
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.zookeeper_sockets import ZooKeeperSockets
 
 CONNECT_TIMEOUT_S = 15.0
 _CONSUMERS = "/consumers"
 
-# What kazoo says while it looks for a server is no business of a program that has not asked for it.
-_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
-_kazoo_log.addHandler(logging.NullHandler())
-
 
 class OldOffsetsError(TidelogError):
-    """The offsets cannot be read; the text says why and the mend."""
+    """The offsets cannot be read; the text says why and names the remedy."""
 
 
 @dataclass(frozen=True)
@@ -44,32 +37,10 @@ class OldGroup:
 def read_old_group(connect: str, group_id: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> OldGroup:
     """Read all that ``group_id`` has left; ``connect`` is ``host:port,host:port/chroot``. Blocks."""
     try:
-        with _session(connect, timeout_s) as client:
+        with zookeeper_session(connect, timeout_s) as client:
             return _read(client, group_id)
-    except KazooException as error:
-        raise OldOffsetsError(
-            f"ZooKeeper at {connect} broke off ({type(error).__name__}): try again"
-        ) from error
-
-
-@contextlib.contextmanager
-def _session(connect: str, timeout_s: float) -> Iterator[KazooClient]:
-    try:
-        client = KazooClient(connect, timeout=timeout_s, handler=ZooKeeperSockets(connect), logger=_kazoo_log)
-    except ValueError:
-        raise OldOffsetsError(
-            f"{connect!r} is no ZooKeeper address: write host:2181,host:2181/chroot"
-        ) from None
-    try:
-        client.start(timeout_s)
-        yield client
-    except KazooTimeoutError:
-        raise OldOffsetsError(
-            f"no ZooKeeper server answers at {connect}: start it, or mend --zookeeper"
-        ) from None
-    finally:
-        client.stop()
-        client.close()
+    except ZooKeeperUnreachableError as error:
+        raise OldOffsetsError(str(error)) from error
 
 
 def _read(client: KazooClient, group_id: str) -> OldGroup:

@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from tidelog.client.options import ClientConfig, ClientKind
+from tidelog.client.options.old_names import translated
 from tidelog.errors import ConfigError
 from tidelog.options import (
     MAX_INT,
@@ -291,6 +292,7 @@ def read_options(
         values = table.parse(own)
     except BadValueError as error:
         raise ConfigError(str(error)) from None
+    client = {name: str(value) for name, value in translated(client, kind.options, kind.name).items()}
     refusals.check(client)
     check_client(kind, client)
     return OptionValues(values, frozenset(own), client)

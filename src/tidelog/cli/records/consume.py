@@ -123,11 +123,14 @@ def command(
     chosen = {"isolation.level": isolation, "group.id": group}
     properties = dict(parse_assignments(consumer_property, "--consumer-property"))
     options = client_options(connection, _DEFAULTS, properties, chosen)
+    # Records are printed as bytes: deserializers of files written for other programs are theirs.
+    for name in ("key.deserializer", "value.deserializer"):
+        options.pop(name, None)
     if group is None:
         # Groups of files written for other programs are theirs: reading by hand must not commit there. An
         # offset that was asked for must be there; any other place may move with retention.
-        options.pop("group.id", None)
-        options.pop("enable.auto.commit", None)
+        for name in ("group.id", "enable.auto.commit", "auto.commit.enable"):
+            options.pop(name, None)
         options["auto.offset.reset"] = "none" if start.is_exact else "earliest"
     else:
         _start_in_group(options, start, partition, from_options=offset is not None or from_beginning)

@@ -139,6 +139,9 @@ def command(
     }
     properties = dict(parse_assignments(producer_property, "--producer-property"))
     options = client_options(connection, _DEFAULTS, properties, chosen)
+    # Lines are bytes already: serializers of files written for other programs are theirs.
+    for name in ("key.serializer", "value.serializer", "key.serializer.class", "serializer.class"):
+        options.pop(name, None)
     try:
         asyncio.run(_produce(options, sending, file, parse, skip_blank=json))
     except KeyboardInterrupt:

@@ -3,7 +3,8 @@
 ``linger_ms=5`` means ``linger.ms``; keywords win over the mapping. Values may be text (as in a properties
 file) or Python's own: numbers, booleans, lists, paths, and functions or objects where an option takes them.
 None means "not set". A name that no table knows is refused with the nearest one; one that only Java's
-clients need is warned about once.
+clients need is warned about once, and so are names from before Kafka 0.9, which are translated
+(``old_names``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidelog.client.options import admin, consumer, producer
-from tidelog.client.options.foreign_names import OLD_VALUES, advice
+from tidelog.client.options.foreign_names import advice
+from tidelog.client.options.old_names import translated
 from tidelog.client.options.rules import ADMIN_RULES, CONSUMER_RULES, PRODUCER_RULES, Rule
 from tidelog.client.options.unsupported import UNSUPPORTED_NAMES
 from tidelog.errors import ConfigError
@@ -109,7 +111,7 @@ def _named(kind: ClientKind, options: Mapping[str, object]) -> dict[str, object]
     """What is set, by Kafka's names; unknown names raise."""
     found: dict[str, object] = {}
     unknown: list[str] = []
-    for written, value in options.items():
+    for written, value in translated(options, kind.options, kind.name).items():
         if not isinstance(written, str):
             unknown.append(f"an option's name is a str, and {written!r} is none")
             continue
@@ -199,9 +201,6 @@ def _article(option: Option) -> str:
 
 
 def _explain(option: Option, error: BadValueError, value: object) -> str:
-    today = OLD_VALUES.get((option.name, str(value).strip().lower()))
-    if today is not None:
-        return f"{option.name} {value} was its name before Kafka 0.9: it is {today}"
     text = "Invalid value for configuration " + option.name if option.sensitive else str(error).rstrip(".")
     allowed = option.bounds()
     return f"{text} (allowed: {allowed})" if allowed and allowed not in text else text

@@ -1,8 +1,8 @@
 """Names that other clients have for options: what Tidelog calls the same, or does instead.
 
-kafka-python, aiokafka and confluent-kafka (librdkafka) have names of their own beside Kafka's, and so had
-Kafka's own clients before 0.9. Nobody's name is honoured but those of today's Kafka; whoever brings one of
-these is told the way. ``client_config`` asks, for names that no option table has.
+kafka-python, aiokafka and confluent-kafka (librdkafka) have names of their own beside Kafka's. They are
+refused with Kafka's name; those that Kafka's own clients had before 0.9 are accepted (``old_names``).
+``client_config`` asks, for names that no option table has.
 
 Invariant: no name here is one of ours, and every option that an advice names exists; a test checks both.
 """
@@ -23,15 +23,6 @@ _NO_PROXY = "proxies are not supported: name brokers that can be reached in {boo
 _BY_ITSELF = "the client sees to it: leave it out"
 _MAPPING_FIRST = "the mapping comes first and has no name, as in `Producer({'linger.ms': 5})`"
 _TOPICS = "topics are given to `subscribe`, `assign` and `send`"
-_IN_THE_CLUSTER = (
-    "offsets are kept in the cluster: leave it out (`tidelog groups import-zookeeper` carries old ones over)"
-)
-_NO_ZOOKEEPER = "consumers do not speak to ZooKeeper any more: leave it out"
-_BROKERS_NOT_ZOOKEEPER = (
-    "consumers ask brokers, not ZooKeeper: name them in {bootstrap.servers} "
-    "(`tidelog groups import-zookeeper` carries offsets over)"
-)
-_JOINING = "{session.timeout.ms} and {max.poll.interval.ms} bound how long a group waits for a member"
 _FETCHED_AHEAD = "{fetch.max.bytes} and {max.partition.fetch.bytes} bound what is fetched ahead"
 
 FOREIGN_NAMES: dict[str, str] = {
@@ -51,7 +42,6 @@ FOREIGN_NAMES: dict[str, str] = {
     "api.version": _NEGOTIATED,
     "api.version.auto.timeout.ms": _NEGOTIATED,
     "bootstrap.timeout.ms": "each call has its own limit of time: leave it out",
-    "consumer.timeout.ms": "`records(timeout=…)` ends after so many seconds without records",
     "default.offset.commit.callback": "give `callback` to `commit_nowait`",
     "enable.incremental.fetch.sessions": _BY_ITSELF,
     "kafka.client": _BY_ITSELF,
@@ -81,10 +71,7 @@ FOREIGN_NAMES: dict[str, str] = {
     "ssl.password": "it is {ssl.key.password}",
     # confluent-kafka
     "api.version.request": _NEGOTIATED,
-    "auto.commit.enable": "it is {enable.auto.commit}",
-    "batch.num.messages": "{batch.size} bounds a batch, in bytes",
     "broker.version.fallback": _NEGOTIATED,
-    "compression.codec": "it is {compression.type}",
     "debug": _LOGGING,
     "default.topic.config": "its options stand beside the others",
     "delivery.report.only.error": _CALLBACK_PER_RECORD,
@@ -93,31 +80,23 @@ FOREIGN_NAMES: dict[str, str] = {
     "enable.ssl.certificate.verification": "it cannot be switched off: trust the broker's own authority "
     "with {ssl.truststore.location}",
     "error.cb": "errors are raised, and logged under `tidelog`: leave it out",
-    "fetch.message.max.bytes": "it is {max.partition.fetch.bytes}",
-    "fetch.wait.max.ms": "it is {fetch.max.wait.ms}",
     "log.cb": _LOGGING,
     "log.level": _LOGGING,
     "logger": _LOGGING,
     "max.in.flight": "it is {max.in.flight.requests.per.connection}",
     "message.max.bytes": "it is {max.request.size}",
-    "message.send.max.retries": "it is {retries}",
     "message.timeout.ms": "it is {delivery.timeout.ms}",
-    "metadata.broker.list": "it is {bootstrap.servers}",
     "oauth.cb": "it is {sasl.login.callback.handler.class}, a function that returns a token",
     "on.commit": "give `callback` to `commit_nowait`",
     "on.delivery": _CALLBACK_PER_RECORD,
     "queue.buffering.max.kbytes": _BYTES_NOT_RECORDS,
-    "queue.buffering.max.messages": _BYTES_NOT_RECORDS,
-    "queue.buffering.max.ms": "it is {linger.ms}",
     "queued.max.messages.kbytes": _FETCHED_AHEAD,
     "queued.min.messages": _FETCHED_AHEAD,
-    "request.required.acks": "it is {acks}",
     "sasl.kerberos.keytab": _KEYTAB_IN_JAAS,
     "sasl.kerberos.principal": _KEYTAB_IN_JAAS,
     "sasl.mechanisms": "it is {sasl.mechanism}",
     "socket.keepalive.enable": _BY_ITSELF,
     "socket.nagle.disable": _BY_ITSELF,
-    "socket.timeout.ms": "it is {request.timeout.ms}",
     "ssl.ca.location": "it is {ssl.truststore.location}",
     "ssl.ca.pem": "it is {ssl.truststore.certificates}",
     "ssl.certificate.location": _PEM_KEYSTORE,
@@ -127,33 +106,9 @@ FOREIGN_NAMES: dict[str, str] = {
     "statistics.interval.ms": "`metrics()` returns all figures: leave it out",
     "stats.cb": "`metrics()` returns all figures: leave it out",
     "throttle.cb": _BY_ITSELF,
-    "topic.metadata.refresh.interval.ms": "it is {metadata.max.age.ms}",
     # Kafka's clients before 0.9, where the names above do not have it already
-    "compressed.topics": "{compression.type} holds for all topics of a producer: make one for each codec",
     "consumer.id": "brokers give members their ids: leave it out, or see {group.instance.id}",
-    "dual.commit.enabled": _IN_THE_CLUSTER,
-    "key.serializer.class": "it is {key.serializer}",
-    "num.consumer.fetchers": "one connection to each broker fetches: leave it out",
-    "offsets.channel.backoff.ms": "it is {retry.backoff.ms}",
-    "offsets.channel.socket.timeout.ms": "it is {request.timeout.ms}",
-    "offsets.commit.max.retries": "{default.api.timeout.ms} bounds how long a commit is tried",
-    "offsets.storage": _IN_THE_CLUSTER,
-    "producer.type": "every producer sends in the background: leave it out, or wait for what `send` returns",
-    "queue.enqueue.timeout.ms": "it is {max.block.ms}",
-    "queued.max.message.chunks": _FETCHED_AHEAD,
-    "rebalance.backoff.ms": _JOINING,
-    "rebalance.max.retries": _JOINING,
-    "refresh.leader.backoff.ms": "it is {retry.backoff.ms}",
-    "serializer.class": "it is {value.serializer}",
-    "socket.receive.buffer.bytes": "it is {receive.buffer.bytes}",
-    "zookeeper.connect": _BROKERS_NOT_ZOOKEEPER,
-    "zookeeper.connection.timeout.ms": _NO_ZOOKEEPER,
-    "zookeeper.session.timeout.ms": _NO_ZOOKEEPER,
-    "zookeeper.sync.time.ms": _NO_ZOOKEEPER,
 }
-
-OLD_VALUES = {("auto.offset.reset", "smallest"): "earliest", ("auto.offset.reset", "largest"): "latest"}
-"""Values that options had before 0.9, and today's."""
 
 _OURS = re.compile(r"\{([a-z.]+)\}")
 
