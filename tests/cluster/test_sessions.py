@@ -10,6 +10,7 @@ import pytest
 from tests.rigs.cluster_thread import ClusterThread
 
 from tidelog import Admin, Consumer, NewTopic, Producer
+from tidelog.broker.state import BrokerState
 from tidelog.ids import TopicPartition
 
 WAIT_S = 60
@@ -106,11 +107,17 @@ def test_an_expired_broker_leads_nothing_at_once_and_comes_back_by_itself(cluste
 
 def test_a_controller_that_expires_is_succeeded(cluster: ClusterThread) -> None:
     first = cluster.call(lambda: cluster.controller.broker_id)
+    states = cluster.call(lambda: {each: cluster.brokers[each].state for each in BROKERS})
+    assert states == dict.fromkeys(BROKERS, BrokerState.RUNNING_AS_BROKER) | {
+        first: BrokerState.RUNNING_AS_CONTROLLER
+    }
     cluster.expire_and_keep_away(first)
     second = cluster.wait_for(
         lambda: [each for each in cluster.brokers if cluster.brokers[each].cluster.controller.is_active]
     )
     assert second != [first]
+    assert cluster.call(lambda: cluster.brokers[first].state) is BrokerState.RUNNING_AS_BROKER
+    assert cluster.call(lambda: cluster.brokers[second[0]].state) is BrokerState.RUNNING_AS_CONTROLLER
     cluster.zookeeper_back(first)
     wait_until_well(cluster)
     node = json.loads(cluster.call(lambda: cluster.zookeeper.node("/controller").data))

@@ -208,6 +208,10 @@ def test_no_series_is_there_twice_and_families_are_in_one_piece(watched: Watched
     assert len(names) == len(set(names))
 
 
+def test_a_broker_alone_runs_as_its_controller(watched: Watched) -> None:
+    assert watched.value("kafka_server_kafkaserver_brokerstate") == 4
+
+
 def test_a_broker_is_live_and_ready(watched: Watched) -> None:
     assert watched.page("/live") == "live\n"
     wait(lambda: watched.page("/ready") == "ready\n", "the broker is ready")
@@ -233,6 +237,8 @@ def test_every_request_is_logged_while_somebody_wants_it(watched: Watched, topic
         assert produce["listener"] == "PLAINTEXT"
         assert produce["totalTimeMs"] >= produce["localTimeMs"] > 0
         assert produce["request"]["acks"] == -1
+        (answered,) = produce["response"]["responses"][0]["partitionResponses"]
+        assert (answered["errorCode"], answered["baseOffset"]) == (0, 10)
         _set(admin, AlterConfigOp("kafka.request.logger", None, AlterConfigOpType.DELETE))
         settled = len(told())
         admin.list_topics()

@@ -135,7 +135,10 @@ class Broker:
     @property
     def state(self) -> BrokerState:
         """Where in its life the broker is."""
-        return self._life.state
+        state = self._life.state
+        if state is BrokerState.RUNNING_AS_BROKER and self.membership.is_controller:
+            return BrokerState.RUNNING_AS_CONTROLLER
+        return state
 
     @property
     def broker_id(self) -> int:
@@ -359,7 +362,8 @@ class Broker:
             # Not loaded before somebody wants it.
             from tidelog.broker.request_log import RequestLog
 
-            self.network.observe(RequestLog(times, slow_ms))
+            request_log = RequestLog(times, slow_ms)
+            self.network.observe(request_log, request_log.answers if logs_all else None)
         else:
             self.network.observe(times)
 

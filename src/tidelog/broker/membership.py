@@ -160,6 +160,10 @@ class Membership(Protocol):
         """Whether this broker can say what there is."""
 
     @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the active controller."""
+
+    @property
     def leader_throttle(self) -> ReplicationThrottle | None:
         """What bounds how much followers get."""
 

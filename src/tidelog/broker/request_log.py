@@ -5,25 +5,34 @@ Kafka's own; its level is WARN until somebody sets another (IncrementalAlterConf
 logger ``tidelog.request.slow`` tells of requests that took longer than ``tidelog.slow.request.log.ms``. A
 broker that does neither has none of this: see ``broker/app``.
 
-A request's own words are in the line where they are short and hold no secret; those of the answer are not.
+The fields of a request and of its response are in the line where they are short; of what is longer than
+``_LONGEST_BODY_BYTES`` only the size is. Bytes, which may be records, passwords or tokens, are always given
+by their size. Requests that carry secrets as text are left out, and error messages of their responses, which
+may repeat them, are redacted.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import struct
 import time
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.network.answer_times import RequestObserver
+from tidelog.broker.answer import Answer, HandlerResult, NoAnswer, PromisedAnswer, StagedAnswer
+from tidelog.broker.network.answer_times import HandleFrame, RequestObserver
 from tidelog.errors import TidelogError
 from tidelog.printable import printable_json
+from tidelog.promise import Promise
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode
-from tidelog.wire.headers import parse_request_header
+from tidelog.wire.headers import parse_request_header, parse_response_header
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidelog.broker.network.connection import Connection
 
 REQUEST_LOGGER = logging.getLogger("kafka.request.logger")
@@ -31,6 +40,9 @@ SLOW_LOGGER = logging.getLogger("tidelog.request.slow")
 
 _MESSAGE = "Completed request:%s"
 _LONGEST_BODY_BYTES = 16 * 1024
+_FRAME_SIZE_BYTES = 4
+_CORRELATION_ID = struct.Struct(">4xi")
+_MOST_ANSWERS = 256
 _LINES_PER_S = 20
 _CLOSED_EVERY = 256
 # Whose words are not repeated: passwords, keys and tokens may be among them.
@@ -74,6 +86,89 @@ class _Times(NamedTuple):
         return sum(self)
 
 
+class KeptAnswers:
+    """The answers to requests that have not been logged yet, by connection and correlation id.
+
+    Of an answer that is too long for a line only its size is kept.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[Connection, dict[int, bytes | int]] = {}
+
+    def around(self, handle: HandleFrame) -> HandleFrame:
+        """``handle``, whose outcomes are kept."""
+
+        def handled(connection: Connection, frame: memoryview) -> HandlerResult:
+            # The frame is a view of a buffer in which the next request will be.
+            key = _CORRELATION_ID.unpack_from(frame)[0] if len(frame) >= _CORRELATION_ID.size else None
+            outcome = handle(connection, frame)
+            if key is None:
+                return outcome
+            keep = partial(self._keep, connection, key)
+            if isinstance(outcome, StagedAnswer):
+                return _NotedWhenSettled(outcome, keep)
+            keep(outcome)
+            return outcome
+
+        return handled
+
+    def take(self, connection: Connection, correlation_id: int) -> bytes | int | None:
+        """The answer to a request, or its size; None if there is none."""
+        kept = self._kept.get(connection)
+        if kept is None:
+            return None
+        answer = kept.pop(correlation_id, None)
+        if not kept:
+            del self._kept[connection]
+        return answer
+
+    def forget_closed(self) -> None:
+        """Forget the answers of connections that are closed."""
+        for gone in [each for each in self._kept if each.closed]:
+            del self._kept[gone]
+
+    def _keep(self, connection: Connection, correlation_id: int, outcome: HandlerResult) -> None:
+        if isinstance(outcome, Promise):
+            outcome.when_done(partial(self._settled, connection, correlation_id))
+        elif isinstance(outcome, bytes | list):
+            kept = self._kept.setdefault(connection, {})
+            kept[correlation_id] = _bounded(outcome)
+            if len(kept) > _MOST_ANSWERS:
+                # The oldest belongs to a message of a login, which is not logged.
+                del kept[next(iter(kept))]
+
+    def _settled(self, connection: Connection, correlation_id: int, promise: PromisedAnswer) -> None:
+        if promise.error is None and isinstance(promise.value, bytes | list):
+            self._keep(connection, correlation_id, promise.value)
+
+
+class _NotedWhenSettled(StagedAnswer):
+    """The answer to a produce request, kept once it is known."""
+
+    __slots__ = ("_keep", "_staged")
+
+    def __init__(self, staged: StagedAnswer, keep: Callable[[HandlerResult], None]) -> None:
+        self.refused = staged.refused
+        self._staged = staged
+        self._keep = keep
+
+    def settle(self) -> Answer | NoAnswer | PromisedAnswer:
+        outcome = self._staged.settle()
+        self._keep(outcome)
+        return outcome
+
+
+def _bounded(answer: Answer) -> bytes | int:
+    """An answer behind the size of its frame; only that size where it is too long to be logged."""
+    parts = [answer] if isinstance(answer, bytes) else answer
+    size = sum(len(part) if isinstance(part, bytes) else part.length for part in parts) - _FRAME_SIZE_BYTES
+    if size > _LONGEST_BODY_BYTES:
+        return size
+    # Records, which are in files, are given by their size: their bytes do not matter.
+    joined = b"".join(part if isinstance(part, bytes) else bytes(part.length) for part in parts)
+    return joined[_FRAME_SIZE_BYTES:]
+
+
 class RequestLog:
     """Is told of requests instead of whoever counts them, who is told by it."""
 
@@ -82,6 +177,7 @@ class RequestLog:
         self._counter = counter
         self._slow_s = slow_ms / 1000 if slow_ms >= 0 else float("inf")
         self._logs_all = REQUEST_LOGGER.isEnabledFor(logging.DEBUG)
+        self.answers = KeptAnswers()
         # Requests that are not answered yet, and answers that were out before their request was told of.
         self._waiting: dict[Connection, deque[tuple[int, _Request]]] = {}
         self._early: dict[Connection, deque[tuple[int, _Times]]] = {}
@@ -165,6 +261,7 @@ class RequestLog:
                 for gone in [each for each in kept if each.closed]:
                     del kept[gone]
             self._throttled.clear()
+            self.answers.forget_closed()
 
     def _describe(self, frame: memoryview) -> _Request | None:
         """What is told of a request; None of what is none."""
@@ -186,7 +283,8 @@ class RequestLog:
     def _tell(self, connection: Connection, request: _Request, times: _Times) -> None:
         throttle_ms = self._throttled.pop((connection, int(request.api.key)), 0.0)
         if self._logs_all:
-            fields = _fields(connection, request, times, throttle_ms)
+            answer = self.answers.take(connection, request.correlation_id)
+            fields = _fields(connection, request, times, throttle_ms, answer)
             REQUEST_LOGGER.debug(_MESSAGE, printable_json(json.dumps(fields, ensure_ascii=False)))
         counted_s = times.total_s
         if request.api.key in _WAIT_BY_DESIGN:
@@ -242,7 +340,11 @@ def _taken(kept: dict[Connection, deque[tuple[int, Any]]], connection: Connectio
 
 
 def _fields(
-    connection: Connection, request: _Request, times: _Times, throttle_ms: float
+    connection: Connection,
+    request: _Request,
+    times: _Times,
+    throttle_ms: float,
+    answer: bytes | int | None = None,
 ) -> dict[str, object]:
     """A request as Kafka's log has it."""
     host, port = connection.peer
@@ -259,6 +361,8 @@ def _fields(
     }
     if request.body is not None:
         told["request"] = request.body
+    if answer is not None:
+        told["response"] = _response(request, answer)
     told |= {
         "requestSizeInBytes": request.size,
         "connection": f"{host}:{port}",
@@ -275,6 +379,30 @@ def _fields(
         "clientInformation": {"softwareName": software[0], "softwareVersion": software[1]},
     }
     return told
+
+
+def _response(request: _Request, answer: bytes | int) -> object:
+    """The fields of a response; its size where it is long."""
+    if isinstance(answer, int):
+        return {"sizeInBytes": answer}
+    key = int(request.api.key)
+    try:
+        _, pos = parse_response_header(key, request.version, answer)
+        message, _ = decode(request.api.response, request.version, answer, pos)
+    except (TidelogError, ValueError):
+        return {"sizeInBytes": len(answer)}
+    fields = _plain(message)
+    return _redacted(fields) if request.api.key in _SECRET else fields
+
+
+def _redacted(value: object) -> object:
+    """``value`` without error messages, which may repeat a secret."""
+    if isinstance(value, dict):
+        return {
+            name: "[redacted]" if name == "errorMessage" and each is not None else _redacted(each)
+            for name, each in value.items()
+        }
+    return [_redacted(each) for each in value] if isinstance(value, list) else value
 
 
 def _ms(seconds: float) -> float:

@@ -59,6 +59,7 @@ class Standalone:
     control_listener = None
     shared_store = None
     is_informed = True
+    is_controller = True
     leader_throttle = None
     nearest_replica = None
     _partitions: Partitions

@@ -20,8 +20,15 @@ class BrokerState(enum.IntEnum):
     STARTING = 1
     RECOVERING_FROM_UNCLEAN_SHUTDOWN = 2
     RUNNING_AS_BROKER = 3
+    RUNNING_AS_CONTROLLER = 4
+    """A running broker that is the active controller; ``Broker.state`` derives it from the election."""
     PENDING_CONTROLLED_SHUTDOWN = 6
     BROKER_SHUTTING_DOWN = 7
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the broker serves clients, as the controller or not."""
+        return self in (BrokerState.RUNNING_AS_BROKER, BrokerState.RUNNING_AS_CONTROLLER)
 
 
 _NEXT = {
@@ -45,7 +52,10 @@ _NEXT = {
 
 
 class LifeCycle:
-    """The current state; refuses a step that the order of the states does not allow."""
+    """The current state; refuses a step that the order of the states does not allow.
+
+    A running broker becomes controller and ceases to be it without a step here.
+    """
 
     def __init__(self) -> None:
         self.state = BrokerState.NOT_RUNNING

@@ -453,7 +453,8 @@ TP_UNDER_REPLICATED = gauge(
 # -- server -----------------------------------------------------------------------------------------------
 BROKER_STATE = gauge(
     "kafka_server_kafkaserver_brokerstate",
-    "Kafka's numbers: 1 starting, 2 recovering, 3 running, 6 handing over, 7 shutting down.",
+    "Kafka's numbers: 1 starting, 2 recovering, 3 running, 4 running as the controller, 6 handing over, "
+    "7 shutting down.",
 )
 BUILD_INFO = gauge(
     "tidelog_build_info",

@@ -102,6 +102,11 @@ class ClusterMembership:
         return self.controller_requests.is_informed
 
     @property
+    def is_controller(self) -> bool:
+        """Whether this broker has won the election and nothing has ended its term."""
+        return self.controller.is_active
+
+    @property
     def shared_store(self) -> SharedStore:
         """The session with ZooKeeper."""
         return self._store

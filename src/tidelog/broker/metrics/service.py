@@ -142,7 +142,7 @@ class MetricsService:
         while True:
             try:
                 self._requests.look()
-                if self._broker.state is BrokerState.RUNNING_AS_BROKER:
+                if self._broker.state.is_running:
                     await self._groups.look()
             except Exception:
                 # The figures go on without this look.
@@ -178,7 +178,7 @@ class MetricsService:
     def not_ready(self) -> list[str]:
         """Why clients should not come yet."""
         broker = self._broker
-        if broker.state is not BrokerState.RUNNING_AS_BROKER:
+        if not broker.state.is_running:
             return [f"the broker is in state {broker.state.name}"]
         reasons: list[str] = []
         if not broker.membership.is_informed:

@@ -9,10 +9,11 @@ else has taken its place by then: who is told of one without the other would tak
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from tidelog.broker.answer import PromisedAnswer
+from tidelog.broker.answer import HandlerResult, PromisedAnswer
 
 _PRODUCE = 0
 _NO_API = -1
@@ -54,6 +55,16 @@ class RequestObserver(Protocol):
 
     def throttled(self, connection: Any, key: int, throttle_ms: float) -> None:
         """A quota has the sender of a request wait for so long."""
+
+
+HandleFrame = Callable[[Any, memoryview], HandlerResult]
+
+
+class AnswerLog(Protocol):
+    """Who sees the answers to all requests: the request log, while it logs every request."""
+
+    def around(self, handle: HandleFrame) -> HandleFrame:
+        """``handle``, with its outcome noted."""
 
 
 class _Unanswered:

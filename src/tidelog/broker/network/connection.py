@@ -437,6 +437,8 @@ class Connection:
             if times is None:
                 times = self._times = AnswerTimes(self, observer)
             times.observer = observer
+            if self._network.answer_log is not None:
+                handle = self._network.answer_log.around(handle)
             began_s = monotonic()
         # Most peers send one request at a time, and need not pay for a clock.
         end_s = staged_end_s = inf

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from tidelog.broker.network.acceptor import Acceptor
-from tidelog.broker.network.answer_times import RequestObserver
+from tidelog.broker.network.answer_times import AnswerLog, RequestObserver
 from tidelog.broker.network.connection import Connection, RequestHandler
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, FrameLimits
@@ -100,6 +100,8 @@ class Network:
         """How long requests may be by their API, where that is less than ``socket.request.max.bytes``."""
         self.observer: RequestObserver | None = None
         """Is told how long requests took, where that is counted or logged."""
+        self.answer_log: AnswerLog | None = None
+        """Sees the answers, too, where every request is logged; only while there is an ``observer``."""
         self.greeters: dict[str, Callable[[Connection], None]] = {}
         """By listener, who meets its new connections before the handler does: those that have to log in."""
         self._limits = limits
@@ -164,11 +166,12 @@ class Network:
         apart = [] if self._apart is None else self._apart.all_connections()
         return [*self.connections, *apart]
 
-    def observe(self, observer: RequestObserver | None) -> None:
-        """Tell ``observer``, and nobody else, how long requests take from now on."""
+    def observe(self, observer: RequestObserver | None, answer_log: AnswerLog | None = None) -> None:
+        """Report to ``observer`` alone how long requests take from now on, and answers to ``answer_log``."""
         self.observer = observer
+        self.answer_log = answer_log
         if self._apart is not None:
-            self._apart.observe(observer)
+            self._apart.observe(observer, answer_log)
 
     def start(self) -> None:
         """Accept connections and serve them."""
