@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
+import urllib.request
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -72,6 +74,26 @@ def test_the_controller_speaks_by_it_and_it_is_registered_as_in_kafka(
             f"CONTROL://127.0.0.1:{ports['CONTROL']}",
         ]
         assert node["listener_security_protocol_map"] == {"PLAINTEXT": "PLAINTEXT", "CONTROL": "PLAINTEXT"}
+
+
+def test_the_control_planes_idle_time_is_told_by_itself(tmp_path_factory: pytest.TempPathFactory) -> None:
+    options = {**OPTIONS, "metrics.listeners": "127.0.0.1:0"}
+    with ClusterThread(tmp_path_factory.mktemp("idle"), 2, options=options) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic("orders", partitions=3, replication_factor=2)])
+        broker = cluster.brokers[1]
+        busy = broker.network.apart_busy
+        assert busy is not None
+        cluster.wait_for(lambda: busy.total_s > 0, what="requests of the controller to be counted")
+        assert broker.metrics is not None
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{broker.metrics.ports[0]}/metrics", timeout=60
+        ) as page:
+            text = page.read().decode()
+    idle = dict(re.findall(r"^(kafka_\w+)_controlplane\w+idle_percent (\S+)$", text, re.MULTILINE))
+    assert idle.keys() == {"kafka_network_socketserver", "kafka_server_kafkarequesthandlerpool"}
+    assert all(0 <= float(each) <= 1 for each in idle.values())
+    assert re.search(r'metrics_request_total\{listener="CONTROL",networkProcessor="0"\} [1-9]', text)
 
 
 def test_leaders_change_while_clients_keep_every_broker_busy(

@@ -188,6 +188,28 @@ def test_connections_are_told_by_listener_and_software(watched: Watched) -> None
         consumer.close()
 
 
+def test_requests_and_bytes_are_told_by_listener(watched: Watched) -> None:
+    def told(name: str) -> float:
+        where = {"listener": "PLAINTEXT", "networkProcessor": "0"}
+        found = watched.value(f"kafka_server_socket_server_metrics_{name}", **where)
+        assert found is not None
+        return found
+
+    names = ("request_total", "incoming_byte_total", "outgoing_byte_total")
+    before = {name: told(name) for name in names}
+    with Producer(bootstrap_servers=watched.process.bootstrap) as producer:
+        producer.send("sized", bytes(4000)).result(WAIT_S)
+        while_open = {name: told(name) for name in names}
+    assert while_open["request_total"] >= before["request_total"] + 3
+    assert before["incoming_byte_total"] + 4000 < while_open["incoming_byte_total"]
+    assert before["outgoing_byte_total"] + 100 < while_open["outgoing_byte_total"]
+    # What closed connections have sent stays counted.
+    assert all(told(name) >= while_open[name] for name in names)
+    assert told("reauthentication_latency_max") == told("successful_reauthentication_rate") == 0
+    # One loop serves all listeners: only one that is kept apart has figures of its own.
+    assert "controlplane" not in watched.page()
+
+
 def test_the_page_is_openmetrics_for_who_asks_for_it(watched: Watched) -> None:
     page = watched.page(Accept="application/openmetrics-text; version=1.0.0")
     assert page.endswith("# EOF\n")

@@ -220,6 +220,15 @@ HANDLER_IDLE_NS = counter(
     "kafka_server_kafkarequesthandlerpool_requesthandleravgidlepercent_total",
     "Nanoseconds in which the event loop had nothing to do; what the Metrics Reporter's dashboards ask for.",
 )
+CONTROL_NETWORK_IDLE = percent(
+    "kafka_network_socketserver_controlplanenetworkprocessoravgidle_percent",
+    "Which part of the last minute no request of the control plane listener was being handled, from 0 to 1; "
+    "where there is such a listener.",
+)
+CONTROL_HANDLER_IDLE = percent(
+    "kafka_server_kafkarequesthandlerpool_controlplanerequesthandleravgidle_percent",
+    "The same: one loop does both.",
+)
 LOOP_LAG = histogram(
     "tidelog_event_loop_lag_seconds",
     "How late a timer of the event loop rang, looked at twice a second: how long requests wait for others.",
@@ -238,6 +247,12 @@ CREATIONS = counter(f"{_SS}connection_creation_total", "Connections accepted.", 
 CREATION_RATE = gauge(f"{_SS}connection_creation_rate", "The same, per second in the last minute.", *_CONN)
 CLOSES = counter(f"{_SS}connection_close_total", "Connections closed.", *_CONN)
 CLOSE_RATE = gauge(f"{_SS}connection_close_rate", "The same, per second in the last minute.", *_CONN)
+REQUESTS_RECEIVED = counter(f"{_SS}request_total", "Requests handled.", *_CONN)
+REQUEST_RATE = gauge(f"{_SS}request_rate", "The same, per second in the last minute.", *_CONN)
+INCOMING_BYTES = counter(f"{_SS}incoming_byte_total", "Bytes of requests handled, without TLS.", *_CONN)
+INCOMING_RATE = gauge(f"{_SS}incoming_byte_rate", "The same, per second in the last minute.", *_CONN)
+OUTGOING_BYTES = counter(f"{_SS}outgoing_byte_total", "Bytes of responses sent, without TLS.", *_CONN)
+OUTGOING_RATE = gauge(f"{_SS}outgoing_byte_rate", "The same, per second in the last minute.", *_CONN)
 AUTH_SUCCEEDED = counter(
     f"{_SS}successful_authentication_total", "Logins and TLS handshakes that succeeded.", *_CONN
 )
@@ -247,6 +262,20 @@ REAUTH_SUCCEEDED = counter(
 )
 REAUTH_FAILED = counter(
     f"{_SS}failed_reauthentication_total", "Logins again on a connection that failed.", *_CONN
+)
+REAUTH_LATENCY_AVG = gauge(
+    f"{_SS}reauthentication_latency_avg",
+    "Average time in milliseconds that logins again took in the last 30 to 60 seconds; 0 without any.",
+    *_CONN,
+)
+REAUTH_LATENCY_MAX = gauge(f"{_SS}reauthentication_latency_max", "The longest of them.", *_CONN)
+REAUTH_RATE = gauge(
+    f"{_SS}successful_reauthentication_rate",
+    "Logins again that succeeded, per second in the last minute.",
+    *_CONN,
+)
+REAUTH_FAILED_RATE = gauge(
+    f"{_SS}failed_reauthentication_rate", "Logins again that failed, per second in the last minute.", *_CONN
 )
 EXPIRED_KILLED = gauge(
     f"{_SS}expired_connections_killed_count", "Connections closed as their login had expired.", *_CONN
@@ -604,6 +633,8 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
             NETWORK_IDLE,
             HANDLER_IDLE,
             HANDLER_IDLE_NS,
+            CONTROL_NETWORK_IDLE,
+            CONTROL_HANDLER_IDLE,
             LOOP_LAG,
             LOOP_HOLD_UPS,
             LOOP_HELD_UP,
@@ -617,10 +648,20 @@ SECTIONS: tuple[tuple[str, tuple[Metric, ...]], ...] = (
             CREATION_RATE,
             CLOSES,
             CLOSE_RATE,
+            REQUESTS_RECEIVED,
+            REQUEST_RATE,
+            INCOMING_BYTES,
+            INCOMING_RATE,
+            OUTGOING_BYTES,
+            OUTGOING_RATE,
             AUTH_SUCCEEDED,
             AUTH_FAILED,
             REAUTH_SUCCEEDED,
+            REAUTH_RATE,
             REAUTH_FAILED,
+            REAUTH_FAILED_RATE,
+            REAUTH_LATENCY_AVG,
+            REAUTH_LATENCY_MAX,
             EXPIRED_KILLED,
             TLS_INFO,
             SOFTWARE,

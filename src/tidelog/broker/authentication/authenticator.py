@@ -220,6 +220,9 @@ class SaslAuthenticator:
             self._next = ExpiringSession(listener, session.expires_at_s, began_s)
         connection.serve_by(self._next)
         listener.is_known(connection)
+        if self._known_as is not None:
+            now_s = listener.loop.time()
+            listener.counts.reauthentication.add((now_s - self._known_as.began_s) * 1000, now_s)
         return 0 if lifetime_ms is None else int(lifetime_ms)
 
     # Refusals

@@ -6,10 +6,11 @@ import asyncio
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.metrics import catalog, request_times
+from tidelog.metrics.connection_counts import ConnectionCounts
 from tidelog.metrics.histogram import Histogram, Recent, cumulative_us, quantiles
 from tidelog.metrics.metric import Metric
 from tidelog.metrics.page import Page, Sample, labels
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 _TICK_S = 0.5
 _MINUTE_TICKS = 120
 _WINDOW_S = 150.0
+_RATE_WINDOW_S = 60.0
+_CONTROL_PLANE = "control plane"
 _MOST_SOFTWARE = 200
 _FETCH = int(ApiKey.FETCH)
 _FETCHES = ("FetchConsumer", "FetchFollower")
@@ -85,24 +88,31 @@ class LoopTicks:
         return min(max(1 - (last_cpu_s - first_cpu_s) / (last_s - first_s), 0.0), 1.0)
 
 
+Counts = tuple[float, ...]
+"""Counters that are read together."""
+
+
 class Rates:
-    """How fast counters of connections grew in the last minute."""
+    """How fast counters grew in the last minute, as far as they were noted."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, dict[str, tuple[int, int]]]] = deque(maxlen=13)
+        self._seen: deque[tuple[float, dict[str, Counts]]] = deque()
 
-    def note(self, now_s: float, counts: dict[str, tuple[int, int]]) -> None:
-        """Every five seconds."""
+    def note(self, now_s: float, counts: dict[str, Counts]) -> None:
+        """Keep ``counts`` to compare later ones with, at most once a second."""
+        if self._seen and now_s - self._seen[-1][0] < 1.0:
+            return
         self._seen.append((now_s, counts))
+        while len(self._seen) > 1 and now_s - self._seen[1][0] >= _RATE_WINDOW_S:
+            self._seen.popleft()
 
-    def of(self, listener: str, now_s: float, counts: tuple[int, int]) -> tuple[float, float]:
-        """Created and closed connections per second."""
+    def of(self, name: str, now_s: float, counts: Counts) -> Counts:
+        """By how much each of ``counts`` grew per second."""
         if not self._seen or now_s <= self._seen[0][0]:
-            return 0.0, 0.0
+            return (0.0,) * len(counts)
         began_s, before = self._seen[0]
-        first, second = before.get(listener, (0, 0))
-        passed_s = now_s - began_s
-        return (counts[0] - first) / passed_s, (counts[1] - second) / passed_s
+        first = before.get(name) or (0,) * len(counts)
+        return tuple((now - then) / (now_s - began_s) for now, then in zip(counts, first, strict=True))
 
 
 class RequestFigures:
@@ -117,13 +127,17 @@ class RequestFigures:
         self._recent = Recent()
         self._recent_since_s = time.monotonic()
         self.ticks = LoopTicks(asyncio.get_running_loop())
-        self.rates = Rates()
+        self._rates = Rates()
+        self._traffic_rates = Rates()
+        self._busy_rates = Rates()
 
     def look(self) -> None:
         """Called every five seconds."""
         now_s = time.monotonic()
-        counts = self._broker.network.counts
-        self.rates.note(now_s, {name: (each.created, each.closed) for name, each in counts.items()})
+        self._rates.note(now_s, _counts_of(self._broker.network.counts))
+        busy = self._broker.network.apart_busy
+        if busy is not None:
+            self._busy_rates.note(now_s, {_CONTROL_PLANE: (busy.total_s,)})
         if now_s - self._recent_since_s >= _WINDOW_S:
             self._recent_since_s = now_s
             rows: dict[object, Sequence[int]] = {}
@@ -212,6 +226,12 @@ class RequestFigures:
         yield from page.family(catalog.NETWORK_IDLE, [("", self.ticks.idle)])
         yield from page.family(catalog.HANDLER_IDLE, [("", self.ticks.idle)])
         yield from page.family(catalog.HANDLER_IDLE_NS, [("", self.ticks.idle_ns)])
+        busy = self._broker.network.apart_busy
+        if busy is not None:
+            (busy_part,) = self._busy_rates.of(_CONTROL_PLANE, time.monotonic(), (busy.total_s,))
+            idle = min(max(1 - busy_part, 0.0), 1.0)
+            yield from page.family(catalog.CONTROL_NETWORK_IDLE, [("", idle)])
+            yield from page.family(catalog.CONTROL_HANDLER_IDLE, [("", idle)])
         lag = self.ticks.lag_us.row
         yield from page.histogram(
             catalog.LOOP_LAG, [("", cumulative_us(lag), lag[SUM_AT] / 1_000_000, lag[COUNT_AT])]
@@ -226,6 +246,12 @@ class RequestFigures:
         software: Counter[tuple[str, str, str]] = Counter()
         ciphers: Counter[tuple[str, str, str]] = Counter()
         waiting = unsent = 0
+        counts = self._broker.network.counts
+        # Before the open connections are read: one that closes meanwhile counts once.
+        traffic = {
+            name: [each.past_requests, each.past_received_bytes, each.past_sent_bytes]
+            for name, each in counts.items()
+        }
         for number, connection in enumerate(self._broker.network.all_connections(), 1):
             open_now[connection.listener] += 1
             name, version = connection.client_software or ("unknown", "unknown")
@@ -233,34 +259,61 @@ class RequestFigures:
             cipher = connection.cipher
             if cipher is not None:
                 ciphers[(*cipher, connection.listener)] += 1
+            sums = traffic.setdefault(connection.listener, [0, 0, 0])
+            sums[2] += connection.sent_bytes
+            if connection.times is not None:
+                sums[0] += connection.times.requests
+                sums[1] += connection.times.received_bytes
             waiting += connection.has_waiting_requests
             unsent += connection.has_unsent_answers
             if not number % 200:
                 yield ""
         yield from page.family(catalog.REQUEST_QUEUE_SIZE, [("", waiting)])
         yield from page.family(catalog.RESPONSE_QUEUE_SIZE, [("", unsent)])
-        counts = self._broker.network.counts
         now_s = time.monotonic()
         where = {name: labels(listener=name, networkProcessor=0) for name in counts}
-        rates = {
-            name: self.rates.of(name, now_s, (each.created, each.closed)) for name, each in counts.items()
-        }
+        rates = {name: self._rates.of(name, now_s, each) for name, each in _counts_of(counts).items()}
+        totals: dict[str, Counts] = {name: tuple(sums) for name, sums in traffic.items()}
+        traffic_rates = {name: self._traffic_rates.of(name, now_s, each) for name, each in totals.items()}
+        self._traffic_rates.note(now_s, totals)
+        latencies = {name: each.reauthentication.read(now_s) for name, each in counts.items()}
         families: tuple[tuple[Metric, dict[str, float]], ...] = (
             (catalog.CONNECTIONS, {name: open_now[name] for name in counts}),
             (catalog.CREATIONS, {name: each.created for name, each in counts.items()}),
-            (catalog.CREATION_RATE, {name: rate for name, (rate, _) in rates.items()}),
+            (catalog.CREATION_RATE, _column(rates, 0)),
             (catalog.CLOSES, {name: each.closed for name, each in counts.items()}),
-            (catalog.CLOSE_RATE, {name: rate for name, (_, rate) in rates.items()}),
+            (catalog.CLOSE_RATE, _column(rates, 1)),
+            (catalog.REQUESTS_RECEIVED, _column(totals, 0)),
+            (catalog.REQUEST_RATE, _column(traffic_rates, 0)),
+            (catalog.INCOMING_BYTES, _column(totals, 1)),
+            (catalog.INCOMING_RATE, _column(traffic_rates, 1)),
+            (catalog.OUTGOING_BYTES, _column(totals, 2)),
+            (catalog.OUTGOING_RATE, _column(traffic_rates, 2)),
             (catalog.AUTH_SUCCEEDED, {name: each.succeeded for name, each in counts.items()}),
             (catalog.AUTH_FAILED, {name: each.failed for name, each in counts.items()}),
             (catalog.REAUTH_SUCCEEDED, {name: each.succeeded_again for name, each in counts.items()}),
+            (catalog.REAUTH_RATE, _column(rates, 2)),
             (catalog.REAUTH_FAILED, {name: each.failed_again for name, each in counts.items()}),
+            (catalog.REAUTH_FAILED_RATE, _column(rates, 3)),
+            (catalog.REAUTH_LATENCY_AVG, _column(latencies, 0)),
+            (catalog.REAUTH_LATENCY_MAX, _column(latencies, 1)),
             (catalog.EXPIRED_KILLED, {name: each.expired for name, each in counts.items()}),
         )
         for metric, values in families:
             yield from page.family(metric, ((where[name], value) for name, value in values.items()))
         yield from page.family(catalog.TLS_INFO, _cipher_samples(ciphers))
         yield from page.family(catalog.SOFTWARE, _software_samples(software))
+
+
+def _counts_of(counts: Mapping[str, ConnectionCounts]) -> dict[str, Counts]:
+    return {
+        name: (each.created, each.closed, each.succeeded_again, each.failed_again)
+        for name, each in counts.items()
+    }
+
+
+def _column(rows: Mapping[str, Counts], place: int) -> dict[str, float]:
+    return {name: row[place] for name, row in rows.items()}
 
 
 def _cipher_samples(ciphers: Counter[tuple[str, str, str]]) -> Iterator[Sample]:

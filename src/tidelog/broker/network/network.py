@@ -30,6 +30,7 @@ from msgspec.structs import replace
 
 from tidelog.broker.network.acceptor import Acceptor
 from tidelog.broker.network.answer_times import AnswerLog, RequestObserver
+from tidelog.broker.network.busy_time import BusyTime
 from tidelog.broker.network.connection import Connection, RequestHandler
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, FrameLimits
@@ -116,6 +117,8 @@ class Network:
             idle_s = limits.max_idle_ms / 1000
             self.handshakes = TlsHandshakes(self, min(LIMIT_S, idle_s) if idle_s > 0 else LIMIT_S)
         self._apart: Network | None = None
+        self.apart_busy: BusyTime | None = None
+        """How long the listener that is kept apart was busy since somebody wants to know, if there is one."""
         self._looked_s = 0.0
         self._backlog: deque[Connection] = deque()
         self._serving_backlog = False
@@ -144,6 +147,7 @@ class Network:
         self._apart.greeters = self.greeters
         self._apart.counts = self.counts
         self._apart.frame_limits = self.frame_limits
+        self.apart_busy = BusyTime()
         self.after_event = self._look_apart
         return self._apart.open([listener])
 
@@ -170,8 +174,9 @@ class Network:
         """Report to ``observer`` alone how long requests take from now on, and answers to ``answer_log``."""
         self.observer = observer
         self.answer_log = answer_log
-        if self._apart is not None:
-            self._apart.observe(observer, answer_log)
+        if self._apart is not None and self.apart_busy is not None:
+            self.apart_busy.observer = observer
+            self._apart.observe(None if observer is None else self.apart_busy, answer_log)
 
     def start(self) -> None:
         """Accept connections and serve them."""
@@ -274,7 +279,12 @@ class Network:
     def forget(self, connection: Connection) -> None:
         """A connection has closed itself."""
         self.connections.discard(connection)
-        self.counts[connection.listener].closed += 1
+        counts = self.counts[connection.listener]
+        counts.closed += 1
+        counts.past_sent_bytes += connection.sent_bytes
+        if connection.times is not None:
+            counts.past_requests += connection.times.requests
+            counts.past_received_bytes += connection.times.received_bytes
         self.quotas.leave(connection.listener, connection.peer[0])
         self.quotas_changed()
 

@@ -66,12 +66,17 @@ def test_a_client_of_old_versions_is_not_told_and_closed_all_the_same(client: Ra
     wait_until_served_no_more(client)
 
 
-def test_who_logs_in_again_goes_on(client: RawClient) -> None:
+def test_who_logs_in_again_goes_on(broker: BrokerThread, client: RawClient) -> None:
+    counts = next(iter(broker.broker.network.counts.values()))
+    succeeded = counts.succeeded_again
     log_in(client, "SCRAM-SHA-512", "admin", "admin-secret")
     assert is_served(client)
     first = log_in(client, "SCRAM-SHA-512", "admin", "admin-secret")
     assert (first.error_code, first.session_lifetime_ms) == (ErrorCode.NONE, LIFETIME_MS)
     assert is_served(client)
+    average_ms, longest_ms = counts.reauthentication.read(time.monotonic())
+    assert 0 < average_ms <= longest_ms
+    assert counts.succeeded_again == succeeded + 1
 
 
 def test_nobody_logs_in_again_more_than_once_a_second(client: RawClient) -> None:

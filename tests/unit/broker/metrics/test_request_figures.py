@@ -13,8 +13,10 @@ import pytest
 
 from tidelog.broker.metrics import request_figures
 from tidelog.broker.metrics.observed import ObservedBroker
-from tidelog.broker.metrics.request_figures import LoopTicks, RequestFigures
+from tidelog.broker.metrics.request_figures import LoopTicks, Rates, RequestFigures
+from tidelog.broker.network.busy_time import BusyTime
 from tidelog.errors import ErrorCode
+from tidelog.metrics.connection_counts import RecentLatency
 from tidelog.metrics.page import Page
 from tidelog.metrics.request_errors import RequestErrors
 from tidelog.metrics.request_times import RequestTimes
@@ -34,7 +36,7 @@ class Scene:
     def __init__(self) -> None:
         self.times = RequestTimes()
         self.errors = RequestErrors()
-        network = SimpleNamespace(counts={}, all_connections=lambda: ())
+        network = SimpleNamespace(counts={}, all_connections=lambda: (), apart_busy=None)
         broker: Any = SimpleNamespace(network=network, loop_watchdog=None)
         self.figures = RequestFigures(cast(ObservedBroker, broker), self.times, self.errors)
         self.figures.ticks.start()
@@ -141,3 +143,36 @@ def test_idle_time_does_not_fall_when_a_busy_loops_clock_runs_ahead(monkeypatch:
     assert ticks.idle_ns == 6_000_000_000
     now_s = 121.0
     assert ticks.idle_ns == pytest.approx(6_999_000_000)
+
+
+def test_rates_are_of_the_last_minute() -> None:
+    rates = Rates()
+    assert rates.of("A", 0.0, (5,)) == (0.0,)
+    rates.note(0.0, {"A": (5,)})
+    rates.note(0.5, {"A": (500,)})
+    assert rates.of("A", 10.0, (25,)) == (2.0,)
+    assert rates.of("B", 10.0, (20,)) == (2.0,)
+    for second in range(5, 200, 5):
+        rates.note(second, {"A": (second,)})
+    assert rates.of("A", 200.0, (200 + 60,)) == (pytest.approx(2.0, rel=0.1),)
+
+
+def test_latencies_are_of_the_last_windows() -> None:
+    latency = RecentLatency()
+    assert latency.read(1000.0) == (0.0, 0.0)
+    latency.add(10.0, 1000.0)
+    latency.add(30.0, 1029.0)
+    assert latency.read(1059.0) == (20.0, 30.0)
+    latency.add(50.0, 1060.0)
+    assert latency.read(1061.0) == (30.0, 50.0)
+    assert latency.read(1090.0) == (50.0, 50.0)
+    assert latency.read(2000.0) == (0.0, 0.0)
+
+
+def test_requests_that_overlap_keep_a_listener_busy_once() -> None:
+    busy, peer = BusyTime(), SimpleNamespace()
+    busy.answered(peer, [], 1, None, 1.0, 1.0, 1.5)
+    busy.waited(peer, 4, 1.0, 1.0, 1.1, 3.0, 3.0)
+    busy.waited(peer, 4, 1.0, 2.0, 2.1, 2.5, 2.5)
+    busy.answered(peer, [], 1, None, 5.0, 5.0, 6.0)
+    assert busy.total_s == pytest.approx(3.0)
