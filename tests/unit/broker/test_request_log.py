@@ -160,7 +160,8 @@ def test_the_response_is_in_the_line_however_it_came_about(caplog: pytest.LogCap
     now = time.monotonic()
     log.answered(peer, [frame(HeartbeatRequest())], 1, None, now, now, now)
     assert [line["response"] for line in told(caplog)] == [{"throttleTimeMs": 0, "errorCode": 27}] * 5
-    for outcome in (NO_ANSWER, Promise.failed(TidelogError("closed")), b"\0\0\0\1x"):
+    others: tuple[Any, ...] = (NO_ANSWER, Promise.failed(TidelogError("closed")), b"\0\0\0\1x")
+    for outcome in others:
         answered(log, peer, HeartbeatRequest(), outcome)
     assert [line.get("response") for line in told(caplog)[5:]] == [None, None, {"sizeInBytes": 1}]
 

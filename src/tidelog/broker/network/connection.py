@@ -37,7 +37,7 @@ from tidelog.broker.answer import (
     PromisedAnswer,
     StagedAnswer,
 )
-from tidelog.broker.network.answer_times import AnswerTimes, RequestObserver
+from tidelog.broker.network.answer_times import AnswerLog, AnswerTimes, RequestObserver
 from tidelog.broker.network.inbox import Inbox, KeptFrame, ReceivingSide
 from tidelog.broker.network.loop_turn import LoopTurn
 from tidelog.broker.network.outbox import Outbox, read_if_small
@@ -91,6 +91,7 @@ class ConnectionOwner(ReceivingSide, Protocol):
     stopping: bool
     after_event: Callable[[], None] | None
     observer: RequestObserver | None
+    answer_log: AnswerLog | None
 
     def forget(self, connection: Connection) -> None:
         """A connection has closed itself."""

@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 from tests.rigs.raw_client import RawClient
-from tests.rigs.sasl_broker import authenticate, log_in, port_of, sasl_broker, shake_hands, unsecured_token
+from tests.rigs.sasl_broker import (
+    CLOSED,
+    authenticate,
+    log_in,
+    port_of,
+    sasl_broker,
+    shake_hands,
+    unsecured_token,
+)
 
 from tidelog.broker.authentication.authenticator import session_lifetime_ms
 from tidelog.errors import ErrorCode
@@ -67,7 +75,7 @@ def test_a_client_of_old_versions_is_not_told_and_closed_all_the_same(client: Ra
 
 
 def test_who_logs_in_again_goes_on(broker: BrokerThread, client: RawClient) -> None:
-    counts = next(iter(broker.broker.network.counts.values()))
+    counts = broker.call(lambda each: each.network.counts[CLOSED])
     succeeded = counts.succeeded_again
     log_in(client, "SCRAM-SHA-512", "admin", "admin-secret")
     assert is_served(client)
