@@ -37,7 +37,7 @@ from tidelog.broker.answer import (
     PromisedAnswer,
     StagedAnswer,
 )
-from tidelog.broker.network.answer_times import AnswerLog, AnswerTimes, RequestObserver
+from tidelog.broker.network.answer_times import AnswerLog, AnswerTimes, HandleFrame, RequestObserver
 from tidelog.broker.network.inbox import Inbox, KeptFrame, ReceivingSide
 from tidelog.broker.network.loop_turn import LoopTurn
 from tidelog.broker.network.outbox import Outbox, read_if_small
@@ -423,7 +423,7 @@ class Connection:
     def _run(self, frames: list[memoryview], *, one_only: bool = False) -> int:
         """Handle ``frames`` until one of them holds back the rest, or for a moment; returns how many were
         handled."""
-        handle = self._handle
+        handle: HandleFrame = self._handle
         queue = self._queue
         staged = self._staged
         self._holding = False
