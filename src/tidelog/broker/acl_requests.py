@@ -5,6 +5,7 @@ Called by the handlers of DescribeAcls, CreateAcls and DeleteAcls.
 
 from __future__ import annotations
 
+from tidelog.broker.authorization import Authorization
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.acl_znodes import cannot_be_kept
 from tidelog.security.acls.filters import AclFilter
@@ -26,7 +27,13 @@ from tidelog.security.acls.model import (
 from tidelog.security.principal import parse_principal
 from tidelog.wire.messages.create_acls import AclCreation
 
-NO_AUTHORIZER = "No Authorizer is configured"
+_NO_AUTHORIZER = "No Authorizer is configured"
+_NO_RULES = "The authorizer of this broker is a custom class, which keeps no access rules"
+
+
+def without_rules(authorization: Authorization) -> str:
+    """Why there are no access rules to list or change."""
+    return _NO_RULES if authorization.is_on else _NO_AUTHORIZER
 
 
 def binding_of(creation: AclCreation) -> AclBinding:

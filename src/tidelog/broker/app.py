@@ -42,6 +42,7 @@ from tidelog.broker.state import BrokerState, LifeCycle, StartGivenUp
 from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock
 from tidelog.controller.features import SUPPORTED_FEATURES
+from tidelog.custom_class import is_custom_class
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import Uuid
 from tidelog.metadata import znodes
@@ -339,7 +340,9 @@ class Broker:
         self.advertised = reachable(config.advertised_listeners, ports)
 
     async def _open_metrics(self) -> None:
-        if not self.config.list("metrics.listeners") and not self.config.str("tidelog.otlp.endpoint").strip():
+        config = self.config
+        reporters = any(map(is_custom_class, config.list("metric.reporters")))
+        if not (reporters or config.list("metrics.listeners") or config.str("tidelog.otlp.endpoint").strip()):
             return
         # Not loaded by a broker that tells nobody.
         from tidelog.broker.metrics.service import MetricsService

@@ -12,8 +12,8 @@ before its handler is called; what concerns one topic, group or id of many, by t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Final, Protocol
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     # A broker without an authorizer loads none of these.
     from tidelog.broker.access_log import AccessLog
     from tidelog.metadata.acl_store import AclStore
-    from tidelog.security.acls.authorizer import Authorizer, Decision, Question
+    from tidelog.security.acls.authorizer import Decision, Question
 
 # So many decisions are kept for one client; whoever asks for more names has them made anew.
 _MAX_KEPT = 20_000
@@ -54,23 +54,34 @@ A topic that it may write to stands there by its id as well, once it has called 
 READ_TOPIC: Final = _decision_code(Operation.READ, ResourceType.TOPIC)
 
 
+class Decider(Protocol):
+    """The authorizer by rules, or one of the user's own (``custom_authorization``)."""
+
+    def decide(self, question: Question, kind: ResourceType, name: str) -> Decision:
+        """Whether it may be done to the resource of this name."""
+
+    def decide_any(self, question: Question, kind: ResourceType) -> Decision:
+        """Whether it may be done to some resource of the type."""
+
+
 class Authorization:
     """What clients of one broker may do."""
 
     def __init__(
         self,
-        authorizer: Authorizer | None = None,
+        authorizer: Decider | None = None,
         acls: AclStore | None = None,
         log: AccessLog | None = None,
     ) -> None:
         self.authorizer = authorizer
         self.acls = acls
-        """Where access rules are kept; ``None`` without an authorizer."""
+        """Where access rules are kept; ``None`` without an authorizer, and with one of the user's own."""
         self.log = log
+        self.on_close: list[Callable[[], Awaitable[None]]] = []
         self.sessions: Callable[[], Iterable[Session]] = tuple
         """All clients that are connected."""
         if acls is not None:
-            acls.on_change = self._forget_decisions
+            acls.on_change = self.forget_decisions
 
     @property
     def is_on(self) -> bool:
@@ -143,6 +154,8 @@ class Authorization:
 
     async def close(self) -> None:
         """Stop following the rules."""
+        for close in self.on_close:
+            await close()
         if self.acls is not None:
             await self.acls.close()
         if self.log is not None:
@@ -197,7 +210,8 @@ class Authorization:
         if self.log is not None:
             self.log.decided(session, operation, kind, name, decision)
 
-    def _forget_decisions(self) -> None:
+    def forget_decisions(self) -> None:
+        """Decide everything anew from now on: what decisions follow from has changed."""
         for session in self.sessions():
             session.decisions.clear()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from tidelog.broker.access_log import AccessLog
 from tidelog.broker.authorization import Authorization
 from tidelog.clock import Clock
+from tidelog.custom_class import is_custom_class
 from tidelog.errors import ConfigError
 from tidelog.metadata.acl_store import AclStore
 from tidelog.metadata.authorizer_options import super_users
@@ -38,6 +39,17 @@ async def open_authorization(
                 "a directory that exists and that the broker may write to"
             ) from error
     log = AccessLog(clock, file, audit_topic, buffer)
+    name = config.str("authorizer.class.name").strip()
+    if is_custom_class(name):
+        from tidelog.broker.custom_authorization import custom_authorization
+
+        try:
+            return custom_authorization(
+                name, config.without_passwords, super_users(config.str("super.users")), log
+            )
+        except BaseException:
+            log.close()
+            raise
     try:
         acls = await AclStore.open(store, shared, clock)
     except BaseException:

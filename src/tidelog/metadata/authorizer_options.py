@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
+from tidelog.custom_class import is_custom_class
 from tidelog.options import Option, option
 from tidelog.security.acls.model import WILDCARD
 from tidelog.security.principal import USER, Principal, parse_principal
@@ -36,7 +37,8 @@ AUTHORIZER_OPTIONS: tuple[Option, ...] = (
         "",
         f"What decides who may do what: `{ACL_AUTHORIZER}` or `{STANDARD_AUTHORIZER}`, which are the same "
         "here. Access rules are in the metadata either way, and anything that no rule allows is denied. "
-        "Empty: everybody may do everything.",
+        "Or an authorizer of your own, as a Python class: `package.module:Class`, a subclass of "
+        "`tidelog.security.acls.custom_authorizer.CustomAuthorizer`. Empty: everybody may do everything.",
         importance="low",
     ),
     option(
@@ -93,10 +95,15 @@ def super_users(text: str) -> list[Principal]:
 def authorizer_rules(values: Mapping[str, object], given: Mapping[str, str]) -> Iterator[str]:
     """A sentence for everything about access that cannot be honoured."""
     name = str(values["authorizer.class.name"]).strip()
-    if name and name not in AUTHORIZER_CLASSES:
+    if name and name not in AUTHORIZER_CLASSES and not is_custom_class(name):
         yield (
             f"authorizer.class.name: {name} is a class of its own, and Java's; write {ACL_AUTHORIZER} or "
-            f"{STANDARD_AUTHORIZER} for access rules as Kafka has them, or stay with Apache Kafka"
+            f"{STANDARD_AUTHORIZER} for access rules as Kafka has them, or a Python class as MODULE:CLASS"
+        )
+    if is_custom_class(name) and values["allow.everyone.if.no.acl.found"]:
+        yield (
+            f"allow.everyone.if.no.acl.found: it is about access rules, which {name} replaces; remove the "
+            "option"
         )
     try:
         named = super_users(str(values["super.users"]))

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.custom_class import is_custom_class
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_options import BROKER_OPTIONS, option_of
 from tidelog.metadata.broker_rules import broken_rules, listener_rules
@@ -28,6 +29,9 @@ from tidelog.properties import read_properties
 
 if TYPE_CHECKING:
     from tidelog.metadata.sasl_settings import BrokerLogin, SaslSettings
+
+_CUSTOM_CLASSES = ("authorizer.class.name", "metric.reporters")
+"""Options that may name Python classes, which receive all options."""
 
 
 class BrokerConfig(TypedValues):
@@ -69,6 +73,15 @@ class BrokerConfig(TypedValues):
         raw = read_properties(path) if path is not None else {}
         raw.update(overrides or {})
         return cls(raw), warnings_for(raw)
+
+    @property
+    def without_passwords(self) -> dict[builtins.str, builtins.str]:
+        """What was set, as text and with unknown names, but no passwords: for custom classes."""
+        return {
+            name: text
+            for name, text in self.raw.items()
+            if (known := option_of(name)) is None or not known.sensitive
+        }
 
     def get(self, name: builtins.str) -> object:
         """The typed value of any honoured option."""
@@ -247,7 +260,9 @@ def warnings_for(raw: Mapping[str, str]) -> list[str]:
     if idle:
         lines.append(f"These options of Kafka's have no effect in this release: {', '.join(idle)}")
     if unknown:
-        lines.append("Unknown options are ignored: " + ", ".join(_with_suggestion(name) for name in unknown))
+        custom = any(is_custom_class(raw.get(name, "")) for name in _CUSTOM_CLASSES)
+        ignored = "ignored, except by custom classes" if custom else "ignored"
+        lines.append(f"Unknown options are {ignored}: " + ", ".join(map(_with_suggestion, unknown)))
     nobody = sorted(name for name in raw if option_of(name) is not None and _is_for_nobody(name, raw))
     if nobody:
         lines.append(f"There is no listener of the name that these options have: {', '.join(nobody)}")

@@ -215,6 +215,23 @@ METRICS_OPTIONS: tuple[Option, ...] = (
         internal=True,
     ),
     option(
+        "metric.reporters",
+        "list",
+        ("org.apache.kafka.common.metrics.JmxReporter",),
+        "Metrics reporters of your own, as Python classes: `package.module:Class`, a subclass of "
+        "`tidelog.metrics.reporters.MetricsReporter`. Names of Java's classes have no effect.",
+        distinct_items(),
+        importance="low",
+    ),
+    option(
+        "kafka.metrics.polling.interval.secs",
+        "int",
+        10,
+        "How often metrics reporters receive all metrics.",
+        at_least(1),
+        importance="low",
+    ),
+    option(
         "tidelog.metrics.names",
         "string",
         "classic",

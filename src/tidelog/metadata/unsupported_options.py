@@ -194,11 +194,11 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
     ),
     _group(
         "Metrics",
-        "Figures are told over HTTP (metrics.listeners) or sent over OTLP (tidelog.otlp.endpoint); no Java "
-        "class can be loaded to report them.",
+        "Metrics are served over HTTP (metrics.listeners), sent over OTLP (tidelog.otlp.endpoint) or given "
+        "to Python classes (metric.reporters); no Java class can be loaded to report them.",
         """
-        auto.include.jmx.reporter kafka.metrics.polling.interval.secs kafka.metrics.reporters
-        metric.reporters* metrics.num.samples metrics.recording.level metrics.sample.window.ms
+        auto.include.jmx.reporter kafka.metrics.reporters metrics.num.samples metrics.recording.level
+        metrics.sample.window.ms
         """,
     ),
     _group(

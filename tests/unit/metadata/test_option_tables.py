@@ -44,8 +44,8 @@ KAFKA_TOPIC = {each.name: each for each in KAFKA if each.table == "topic"}
 
 # node.id and controller.listener.names are required in Kafka; a broker here starts without a file.
 OWN_DEFAULTS = {"node.id", "controller.listener.names"}
-# Kafka can open and close listeners while it runs.
-OWN_MODES = {"listeners", "listener.security.protocol.map"}
+# Kafka can open and close listeners, and load and unload reporters, while it runs.
+OWN_MODES = {"listeners", "listener.security.protocol.map", "metric.reporters"}
 
 # What Kafka has no option for; listed by DescribeConfigs only where it is set.
 OWN_OPTIONS = [name for name in BROKER_OPTIONS if name.startswith(("tidelog.", "metrics.listeners"))]

@@ -7,7 +7,7 @@ SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a rule that cannot 
 
 from __future__ import annotations
 
-from tidelog.broker.acl_requests import NO_AUTHORIZER, binding_of
+from tidelog.broker.acl_requests import binding_of, without_rules
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
@@ -32,7 +32,7 @@ async def handle(
 ) -> CreateAclsResponse:
     """Add what can be added."""
     if authorization.acls is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{without_rules(authorization)}.")
     bindings: list[AclBinding | KafkaError] = []
     async for each in in_turns(request.creations, _AT_A_TIME):
         try:

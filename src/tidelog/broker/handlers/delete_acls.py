@@ -6,7 +6,7 @@ authorizer; a filter with a code of the future is INVALID_REQUEST, where Kafka c
 
 from __future__ import annotations
 
-from tidelog.broker.acl_requests import NO_AUTHORIZER, filter_of
+from tidelog.broker.acl_requests import filter_of, without_rules
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
@@ -33,7 +33,7 @@ async def handle(
 ) -> DeleteAclsResponse:
     """Remove what the filters mean."""
     if authorization.acls is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER}.")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{without_rules(authorization)}.")
     filters: list[AclFilter | KafkaError] = []
     async for each in in_turns(request.filters, _AT_A_TIME):
         try:

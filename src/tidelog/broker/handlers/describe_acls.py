@@ -6,7 +6,7 @@ of the future is INVALID_REQUEST, where Kafka closes the connection.
 
 from __future__ import annotations
 
-from tidelog.broker.acl_requests import NO_AUTHORIZER, filter_of
+from tidelog.broker.acl_requests import filter_of, without_rules
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.slow_lane import Work
@@ -28,7 +28,7 @@ def handle(
 ) -> Work[DescribeAclsResponse]:
     """Tell the rules."""
     if authorization.acls is None:
-        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{NO_AUTHORIZER} on the broker")
+        raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{without_rules(authorization)} on the broker")
     rules = authorization.acls.rules
     wanted = filter_of(
         request.resource_type_filter,

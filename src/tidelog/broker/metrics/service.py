@@ -27,6 +27,7 @@ from tidelog.broker.metrics.request_figures import RequestFigures
 from tidelog.broker.metrics.telemetry_figures import telemetry_figures, telemetry_page
 from tidelog.broker.produce_wait import ProduceWait
 from tidelog.broker.state import BrokerState
+from tidelog.custom_class import is_custom_class
 from tidelog.errors import ConfigError
 from tidelog.metadata.listeners import Listener
 from tidelog.metrics import catalog
@@ -45,6 +46,7 @@ from tidelog.version import __version__, commit
 
 if TYPE_CHECKING:
     from tidelog.broker.metrics.observed import ObservedBroker
+    from tidelog.broker.metrics.reporting import Reporting
     from tidelog.broker.tls_listeners import TlsListeners
     from tidelog.metrics.otlp_export import OtlpExport
 
@@ -74,6 +76,7 @@ class MetricsService:
         self._secure: TlsListeners | None = None
         self._looking: asyncio.Task[None] | None = None
         self._otlp: OtlpExport | None = None
+        self._reporting: Reporting | None = None
         self.ports: list[int] = []
         """Where it listens."""
 
@@ -85,6 +88,7 @@ class MetricsService:
             from tidelog.metrics.otlp_export import OtlpExport
 
             self._otlp = OtlpExport(otlp_target(self._broker.config), self._collect, self._about)
+        self._open_reporting()
         for text in self._broker.config.list("metrics.listeners"):
             host, port = address_of(text)
             is_tls = text.strip().startswith("https://")
@@ -107,6 +111,23 @@ class MetricsService:
         self._looking = asyncio.get_running_loop().create_task(self._look())
         if self._otlp is not None:
             self._otlp.start()
+        if self._reporting is not None:
+            self._reporting.start()
+
+    def _open_reporting(self) -> None:
+        config = self._broker.config
+        names = config.list("metric.reporters")
+        if not any(map(is_custom_class, names)):
+            return
+        # Not loaded by a broker without reporters.
+        from tidelog.broker.metrics.reporting import Reporting, reporters_named
+
+        self._reporting = Reporting(
+            reporters_named(names, config.without_passwords),
+            self._collect,
+            config.int("kafka.metrics.polling.interval.secs"),
+            newer_names=self._newer_names,
+        )
 
     def _tls(self) -> ssl.SSLContext:
         """What handshakes use: the keys of the broker's ssl options, or of ``listener.name.metrics.*``."""
@@ -128,6 +149,8 @@ class MetricsService:
 
     async def close(self) -> None:
         """Tell no more."""
+        if self._reporting is not None:
+            await self._reporting.close()
         if self._otlp is not None:
             await self._otlp.close()
         self._requests.ticks.stop()

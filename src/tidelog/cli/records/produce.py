@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,9 +18,9 @@ from tidelog.cli.records.input_lines import input_lines
 from tidelog.cli.records.record_text import bytes_from_json, headers_from_json
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, ProducerProperty, grouped
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
+from tidelog.client.record_reader import InputRecord, RecordReader
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.options import MAX_LONG
-from tidelog.records.record import RecordHeader
 from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
@@ -39,26 +38,18 @@ EPILOG = examples(
 _ACKS = ("0", "1", "all", "-1")
 _TOPIC_WAIT_MS = 5_000
 _DRAIN_BYTES = 1 << 16
+_RECORD_BYTES = 64
 # How large a record may be is for the topic to say; the producer's own limit would come before its answer.
 _DEFAULTS = {"batch.size": 1 << 16, "max.request.size": 32 << 20}
-
-
-@dataclass
-class OutgoingRecord:
-    """One record as a line describes it; what a line leaves open comes from the command's options."""
-
-    value: bytes | None
-    key: bytes | None = None
-    headers: list[RecordHeader] = field(default_factory=list)
-    partition: int | None = None
-    timestamp: int | None = None
 
 
 class BadLine(Exception):
     """A line that is no record; those before it are sent all the same."""
 
 
-LineParser = Callable[[bytes], OutgoingRecord]
+LineParser = Callable[[bytes], InputRecord]
+NumberedRecord = tuple[str, InputRecord]
+"""Where a record is in the input, and the record."""
 
 
 @grouped
@@ -111,6 +102,21 @@ def command(
     round_robin: Annotated[
         bool, typer.Option("--round-robin", help="Spread records without key one by one over all partitions.")
     ] = False,
+    reader: Annotated[
+        str | None,
+        typer.Option(
+            "--reader",
+            metavar="MODULE:CLASS",
+            help="Read records with a Python class of your own, a subclass of "
+            "tidelog.client.record_reader.RecordReader.",
+        ),
+    ] = None,
+    reader_property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--reader-property", metavar="NAME=VALUE", help="A property of that class; may be repeated."
+        ),
+    ] = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Print partition and offset of every record.")
     ] = False,
@@ -122,7 +128,12 @@ def command(
         raise WrongUsage(f"--acks {acks!r} is none of 0, 1, all")
     if json and key_separator is not None:
         raise WrongUsage("with --json the key is in the objects: leave --key-separator out")
-    fallback = OutgoingRecord(
+    custom = _custom_reader(
+        reader,
+        reader_property,
+        {"--json": json, "--key-separator": key_separator is not None, "--null": null is not None},
+    )
+    fallback = InputRecord(
         None,
         None if key is None else key.encode(),
         [(name, value.encode()) for name, value in parse_assignments(header, "--header")],
@@ -143,7 +154,7 @@ def command(
     for name in ("key.serializer", "value.serializer", "key.serializer.class", "serializer.class"):
         options.pop(name, None)
     try:
-        asyncio.run(_produce(options, sending, file, parse, skip_blank=json))
+        asyncio.run(_produce(options, sending, file, custom or parse, skip_blank=json))
     except KeyboardInterrupt:
         remark(f"\n{counted(sending.acknowledged, 'record')} written to {topic}")
         raise
@@ -151,7 +162,12 @@ def command(
 
 
 async def _produce(
-    options: dict[str, object], sending: Sending, file: Path | None, parse: LineParser, *, skip_blank: bool
+    options: dict[str, object],
+    sending: Sending,
+    file: Path | None,
+    parse: LineParser | RecordReader,
+    *,
+    skip_blank: bool,
 ) -> None:
     from tidelog.client.producer.async_producer import AsyncProducer
     from tidelog.client.retry import Deadline
@@ -165,7 +181,51 @@ async def _produce(
         if file is None and sys.stdin.isatty():
             remark("one record per line; end with Ctrl-D")
         with sys.stdin.buffer if file is None else file.open("rb") as lines:
-            await sending.send_lines(producer, topic, lines.fileno(), parse, skip_blank=skip_blank)
+            if isinstance(parse, RecordReader):
+                await sending.send(producer, topic, _read_by(parse, lines.fileno()))
+            else:
+                await sending.send(producer, topic, _read_lines(lines.fileno(), parse, skip_blank=skip_blank))
+
+
+def _custom_reader(
+    name: str | None, properties: list[str] | None, others: Mapping[str, bool]
+) -> RecordReader | None:
+    """The reader that ``--reader`` names; ``others`` are options about lines, which it replaces."""
+    if name is None:
+        if properties:
+            raise WrongUsage("--reader-property is for a class of your own: add --reader MODULE:CLASS")
+        return None
+    wrong = [each for each, is_given in others.items() if is_given]
+    if wrong:
+        raise WrongUsage(f"{', '.join(wrong)} cannot be combined with --reader, which reads the input itself")
+    from tidelog.cli.records.custom_reader import custom_reader
+
+    return custom_reader(name, dict(parse_assignments(properties, "--reader-property")))
+
+
+async def _read_lines(fd: int, parse: LineParser, *, skip_blank: bool) -> AsyncIterator[NumberedRecord]:
+    number = 0
+    async for line in input_lines(fd):
+        number += 1
+        if skip_blank and not line.strip():
+            continue
+        try:
+            record = parse(line)
+        except ValueError as error:
+            raise BadLine(f"line {number}: {error}") from None
+        yield f"line {number}", record
+
+
+async def _read_by(reader: RecordReader, fd: int) -> AsyncIterator[NumberedRecord]:
+    from tidelog.cli.records.custom_reader import records_of
+
+    number = 0
+    try:
+        async for record in records_of(reader, fd):
+            number += 1
+            yield f"record {number}", record
+    except Exception as error:
+        raise BadLine(f"the reader failed behind record {number}: {type(error).__name__}: {error}") from error
 
 
 class RoundRobin:
@@ -191,34 +251,31 @@ class RoundRobin:
 
 
 class Sending:
-    """Hands lines to a producer, counts what is acknowledged, and stops at the first record that fails.
+    """Hands records to a producer, counts what is acknowledged, and stops at the first record that fails.
 
     It stops, too, when what is acknowledged can no longer be reported.
     """
 
     def __init__(
-        self, topic: str, fallback: OutgoingRecord, report: Callable[[tuple[object, ...]], None] | None
+        self, topic: str, fallback: InputRecord, report: Callable[[tuple[object, ...]], None] | None
     ) -> None:
         self.topic = topic
         self.acknowledged = 0
         self._fallback = fallback
         self._report = report
-        self._failed: tuple[int, BaseException] | None = None
+        self._failed: tuple[str, BaseException] | None = None
         self._unprinted: OSError | None = None
 
-    async def send_lines(
-        self, producer: AsyncProducer, topic: TopicMetadata, fd: int, parse: LineParser, *, skip_blank: bool
+    async def send(
+        self, producer: AsyncProducer, topic: TopicMetadata, records: AsyncIterator[NumberedRecord]
     ) -> None:
-        """Send every line of ``fd``, and wait until all are acknowledged."""
-        number = undrained_bytes = 0
+        """Send all ``records``, and wait until all are acknowledged."""
+        undrained_bytes = 0
         bad_line: BadLine | None = None
         try:
-            async for line in input_lines(fd):
-                number += 1
-                if skip_blank and not line.strip():
-                    continue
-                self._send(producer, topic, number, self._parsed(number, line, parse))
-                undrained_bytes += len(line)
+            async for number, record in records:
+                self._send(producer, topic, number, record)
+                undrained_bytes += _RECORD_BYTES + len(record.value or b"") + len(record.key or b"")
                 if undrained_bytes >= _DRAIN_BYTES:
                     undrained_bytes = 0
                     await producer.drain()
@@ -232,20 +289,11 @@ class Sending:
             raise Failure(f"{bad_line} ({counted(self.acknowledged, 'record')} before it written)")
         if self._failed is not None:
             at, why = self._failed
-            raise Failure(f"line {at}: {sentence(why)} ({counted(self.acknowledged, 'record')} written)")
+            raise Failure(f"{at}: {sentence(why)} ({counted(self.acknowledged, 'record')} written)")
         if self._unprinted is not None:
             raise self._unprinted
 
-    @staticmethod
-    def _parsed(number: int, line: bytes, parse: LineParser) -> OutgoingRecord:
-        try:
-            return parse(line)
-        except ValueError as error:
-            raise BadLine(f"line {number}: {error}") from None
-
-    def _send(
-        self, producer: AsyncProducer, topic: TopicMetadata, number: int, record: OutgoingRecord
-    ) -> None:
+    def _send(self, producer: AsyncProducer, topic: TopicMetadata, place: str, record: InputRecord) -> None:
         fallback = self._fallback
         partition = fallback.partition if record.partition is None else record.partition
         try:
@@ -264,14 +312,14 @@ class Sending:
                 timestamp_ms=fallback.timestamp if record.timestamp is None else record.timestamp,
             )
         except TidelogError as error:
-            self._failed = self._failed or (number, error)
+            self._failed = self._failed or (place, error)
             return
-        delivery.add_done_callback(lambda done: self._delivered(number, done))
+        delivery.add_done_callback(lambda done: self._delivered(place, done))
 
-    def _delivered(self, number: int, done: Delivery) -> None:
+    def _delivered(self, place: str, done: Delivery) -> None:
         error = done.exception()
         if error is not None:
-            self._failed = self._failed or (number, error)
+            self._failed = self._failed or (place, error)
             return
         self.acknowledged += 1
         if self._report is not None and self._unprinted is None:
@@ -279,7 +327,7 @@ class Sending:
             try:
                 self._report((where.topic, where.partition, where.offset))
             except OSError as error:
-                # The reader has gone (`| head`), or the disk is full: `send_lines` ends, not the producer.
+                # The reader has gone (`| head`), or the disk is full: `send` ends, not the producer.
                 self._unprinted = error
 
 
@@ -290,13 +338,13 @@ def line_parser(key_separator: str | None, null: str | None) -> LineParser:
         raise WrongUsage("--key-separator must not be empty")
     nothing = None if null is None else null.encode()
 
-    def parse(line: bytes) -> OutgoingRecord:
+    def parse(line: bytes) -> InputRecord:
         key = None
         if separator is not None:
             key, found, line = line.partition(separator)
             if not found:
                 raise ValueError(f"there is no key separator {key_separator!r}")
-        return OutgoingRecord(
+        return InputRecord(
             None if nothing is not None and line == nothing else line,
             None if nothing is not None and key == nothing else key,
         )
@@ -304,7 +352,7 @@ def line_parser(key_separator: str | None, null: str | None) -> LineParser:
     return parse
 
 
-def _parse_json(line: bytes) -> OutgoingRecord:
+def _parse_json(line: bytes) -> InputRecord:
     try:
         fields = msgspec.json.decode(line)
     except UNREADABLE as error:
@@ -313,7 +361,7 @@ def _parse_json(line: bytes) -> OutgoingRecord:
         raise ValueError('every line must be an object such as {"value": "hello"}')
     if "value" not in fields and "value_base64" not in fields:
         raise ValueError('the object has no "value" (null makes a tombstone)')
-    return OutgoingRecord(
+    return InputRecord(
         bytes_from_json("value", fields),
         bytes_from_json("key", fields),
         headers_from_json(fields.get("headers")),
