@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import threading
 import time
 from collections import Counter, defaultdict
@@ -261,11 +262,23 @@ def test_serializers_interceptors_and_own_partitioners_are_used(
         def on_acknowledgement(self, metadata: RecordMetadata, error: Exception | None) -> None:
             acknowledged.append(metadata.partition)
 
+    def by_length(
+        topic: str,
+        key: str,
+        key_bytes: bytes,
+        value: object,
+        value_bytes: bytes,
+        count: int,
+        available: object,
+    ) -> int:
+        assert (key.encode(), json.dumps(value, separators=(",", ":")).encode()) == (key_bytes, value_bytes)
+        return len(key) % count
+
     with Producer(
         bootstrap_servers=bootstrap,
         value_serializer="json",
         key_serializer="str",
-        partitioner_class=lambda topic, key, value, count, available: len(key) % count,
+        partitioner_class=by_length,
         interceptor_classes=[Tagging()],
     ) as producer:
         for key in ("a", "bb", "ccc"):

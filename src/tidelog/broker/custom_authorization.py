@@ -2,7 +2,7 @@
 
 It is called in a thread, one question at a time. An exception, an answer that is not a bool and one that
 takes longer than ``_PATIENCE_S`` deny the action. After such a wait everything is denied without a question
-for ``_PAUSE_S``, and until the thread is free again, so that an authorizer that hangs costs the event loop one
+for ``_PAUSE_S``, and until the thread is free again, so that an authorizer that hangs costs the loop one
 wait in that time. Each kind of failure is logged once. Called by ``authorization`` through the same two
 methods as the authorizer by rules.
 """

@@ -237,15 +237,17 @@ class RoundRobin:
     def partition(
         self,
         topic: str,
-        key: bytes | None,
-        value: bytes | None,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
         partition_count: int,
         available: Sequence[int],
     ) -> int:
         from tidelog.client.partitioner import partition_for_key
 
-        if key is not None:
-            return partition_for_key(key, partition_count)
+        if key_bytes is not None:
+            return partition_for_key(key_bytes, partition_count)
         turn, self._turn = self._turn, self._turn + 1
         return available[turn % len(available)] if available else turn % partition_count
 

@@ -136,9 +136,9 @@ _RECORDS = (
         "partitioner.class",
         "class",
         None,
-        "A function or object that chooses partitions. Not set: by the key's hash (murmur2, as Java does), "
-        "records "
-        "without a key stick to one partition per batch.",
+        "A function or object that chooses partitions, by the original and the serialized key and value. Not "
+        "set: by the key's hash (murmur2, as Java does), records without a key stick to one partition per "
+        "batch.",
     ),
     option(
         "partitioner.ignore.keys",

@@ -28,12 +28,18 @@ class Partitioner(Protocol):
     def partition(
         self,
         topic: str,
-        key: bytes | None,
-        value: bytes | None,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        """The partition, below ``partition_count``; ``available`` are those that have a leader now."""
+        """The partition, below ``partition_count``; ``available`` are those that have a leader now.
+
+        ``key`` and ``value`` are those that the program has sent (or its interceptors have replaced),
+        ``key_bytes`` and ``value_bytes`` their serialized forms.
+        """
 
 
 class RoundRobinPartitioner:
@@ -46,8 +52,10 @@ class RoundRobinPartitioner:
     def partition(
         self,
         topic: str,
-        key: bytes | None,
-        value: bytes | None,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
         partition_count: int,
         available: Sequence[int],
     ) -> int:
@@ -64,14 +72,16 @@ class KeyPartitioner:
     def partition(
         self,
         topic: str,
-        key: bytes | None,
-        value: bytes | None,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
         partition_count: int,
         available: Sequence[int],
     ) -> int:
         """By the key's hash, or any."""
-        if key is not None:
-            return partition_for_key(key, partition_count)
+        if key_bytes is not None:
+            return partition_for_key(key_bytes, partition_count)
         return random.choice(available) if available else random.randrange(partition_count)
 
 

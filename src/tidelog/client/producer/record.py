@@ -35,6 +35,9 @@ class SerializedRecord(NamedTuple):
     timestamp_ms: int
     headers: Sequence[RecordHeader] = ()
     on_delivery: DeliveryCallback | None = None
+    original_key: object = None
+    """The key before it was serialized, for an own partitioner; not set on the quick path, which has none."""
+    original_value: object = None
 
     def unwritten(self) -> RecordMetadata:
         """What is told of a record that has failed before it came into a batch."""

@@ -156,7 +156,7 @@ class RecordAccumulator:
         None where a new batch is needed and the pool has no memory for it: the caller then waits for
         ``needed_bytes`` and comes back with them as ``granted_bytes``.
         """
-        _, key, value, _, timestamp_ms, headers, _ = record
+        _, key, value, _, timestamp_ms, headers, *_ = record
         needed = self.needed_bytes(record)
         with self.lock:
             try:

@@ -112,6 +112,8 @@ class SendPath:
                 timestamp_ms,
                 header_pairs(record.headers),
                 on_delivery,
+                record.key,
+                record.value,
             )
         )
 
@@ -155,7 +157,13 @@ class SendPath:
         settings = self.settings
         if settings.partitioner is not None:
             chosen = settings.partitioner.partition(
-                topics.name, record.key, record.value, topics.partition_count, topics.available
+                topics.name,
+                record.original_key,
+                record.key,
+                record.original_value,
+                record.value,
+                topics.partition_count,
+                topics.available,
             )
             if not isinstance(chosen, int) or not 0 <= chosen < topics.partition_count:
                 raise KafkaError(

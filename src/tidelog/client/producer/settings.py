@@ -6,6 +6,7 @@ manager.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -102,11 +103,30 @@ def _partitioner(given: object) -> Partitioner | None:
                 f"partitioner.class={given!r}: there is {', '.join(_PARTITIONERS)}; or pass an object"
             )
         given = _PARTITIONERS[plain]()
-    if given is None or isinstance(given, Partitioner):
+    if given is None:
+        return None
+    if isinstance(given, Partitioner):
+        _check_arguments(given.partition)
         return given
     if callable(given):
+        _check_arguments(given)
         return _FunctionPartitioner(given)
-    raise ConfigError("partitioner.class takes a function or an object with partition(topic, key, value, …)")
+    raise ConfigError(
+        f"partitioner.class takes a function of {_ARGUMENTS}, or an object with such a partition()"
+    )
+
+
+def _check_arguments(function: Callable[..., object]) -> None:
+    """Refuse a function with other arguments now, and not at the first record."""
+    try:
+        inspect.signature(function).bind(*_ARGUMENTS.split(", "))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"partitioner.class takes a function of {_ARGUMENTS}, which {function!r} is not: {error}"
+        ) from None
+
+
+_ARGUMENTS = "topic, key, key_bytes, value, value_bytes, partition_count, available"
 
 
 _PARTITIONERS: dict[str, Callable[[], Partitioner | None]] = {
@@ -125,12 +145,14 @@ class _FunctionPartitioner:
     def partition(
         self,
         topic: str,
-        key: bytes | None,
-        value: bytes | None,
+        key: object,
+        key_bytes: bytes | None,
+        value: object,
+        value_bytes: bytes | None,
         partition_count: int,
         available: Sequence[int],
     ) -> int:
-        return self._function(topic, key, value, partition_count, available)
+        return self._function(topic, key, key_bytes, value, value_bytes, partition_count, available)
 
 
 def _interceptor(given: object) -> ProducerInterceptor:

@@ -5,9 +5,14 @@ import random
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
+from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.partitioner import partition_for_key
 from tidelog.client.producer.partitioner import BuiltInPartitioner, KeyPartitioner, RoundRobinPartitioner
 from tidelog.client.producer.quick_send import key_partition
+from tidelog.client.producer.settings import settings_from
+from tidelog.errors import ConfigError
 from tidelog.records.column_codec import murmur2
 
 # Printed once by the Java client 4.4: Utils.murmur2 and BuiltInPartitioner.partitionForKey.
@@ -50,11 +55,28 @@ def test_equal_queues_are_chosen_equally() -> None:
 
 def test_round_robin_passes_over_partitions_without_a_leader() -> None:
     chooser = RoundRobinPartitioner()
-    assert [chooser.partition("t", b"k", b"", 4, [0, 2, 3]) for _ in range(4)] == [0, 2, 3, 0]
-    assert chooser.partition("u", None, b"", 4, []) == 0
+    assert [chooser.partition("t", "k", b"k", "", b"", 4, [0, 2, 3]) for _ in range(4)] == [0, 2, 3, 0]
+    assert chooser.partition("u", None, None, "", b"", 4, []) == 0
 
 
 def test_the_key_partitioner_hashes_keys_and_spreads_the_rest() -> None:
     chooser = KeyPartitioner()
-    assert chooser.partition("t", b"foobar", b"", 7, [0]) == partition_for_key(b"foobar", 7)
-    assert chooser.partition("t", None, b"", 7, [3]) == 3
+    assert chooser.partition("t", "foobar", b"foobar", "", b"", 7, [0]) == partition_for_key(b"foobar", 7)
+    assert chooser.partition("t", None, None, "", b"", 7, [3]) == 3
+
+
+def of_old_shape(topic: str, key: bytes, value: bytes, partition_count: int, available: object) -> int:
+    return 0
+
+
+class OldShape:
+    partition = staticmethod(of_old_shape)
+
+
+@pytest.mark.parametrize("partitioner", [of_old_shape, OldShape, OldShape(), 5])
+def test_a_partitioner_with_other_arguments_is_refused_with_those_that_it_gets(partitioner: object) -> None:
+    config = ClientConfig.parse(PRODUCER, bootstrap_servers="a:1", partitioner_class=partitioner)
+    with pytest.raises(
+        ConfigError, match="topic, key, key_bytes, value, value_bytes, partition_count, available"
+    ):
+        settings_from(config)
