@@ -18,7 +18,7 @@ from tidelog.client.options.old_names import OLD_OPTIONS, OLD_VALUES
 from tidelog.metadata.broker_options import SUBJECTS
 from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
 from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
-from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS
+from tidelog.metadata.topic_options import SYNONYMS, TOPIC_SUBJECTS
 from tidelog.metadata.unsupported_options import UNSUPPORTED
 from tidelog.metrics.alerts import ALERTS
 from tidelog.metrics.catalog import SECTIONS
@@ -34,6 +34,7 @@ CASSANDRA_PAGE = REFERENCE / "cassandra.md"
 ACCESS_PAGE = REFERENCE / "access.md"
 METRICS_PAGE = REFERENCE / "metrics.md"
 CLIENT_METRICS_PAGE = REFERENCE / "client-metrics.md"
+LAYOUT = Path(__file__).parent.parent / "src" / "tidelog" / "console" / "api" / "config_groups.py"
 
 _INTRODUCTION = """\
 # Configuration
@@ -162,7 +163,9 @@ def render() -> str:
         "The default of a topic option is the value of the broker option named beside it, the first of them "
         "that is set.\n"
     )
-    parts.append(_topic_table())
+    for subject, options in TOPIC_SUBJECTS.items():
+        parts.append(f"### Topic: {subject.lower()}\n")
+        parts.append(_topic_table(options))
     parts.append("## Group options\n")
     parts.append(
         "For groups of the consumer protocol, within the bounds that the broker options "
@@ -328,12 +331,12 @@ def _broker_table(options: Iterable[Option]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _topic_table() -> str:
+def _topic_table(options: Iterable[Option]) -> str:
     lines = [
         "| Option | Type | Default | Allowed | Broker option | What it does |",
         "|---|---|---|---|---|---|",
     ]
-    for each in TOPIC_OPTIONS.values():
+    for each in options:
         synonyms = ", ".join(f"`{synonym.name}`" for synonym in SYNONYMS.get(each.name, ()))
         cells = (
             f"`{each.name}`",
@@ -358,6 +361,8 @@ def _group_table() -> str:
 
 
 def _default(each: Option) -> str:
+    if each.required:
+        return "required"
     if each.default in (MAX_INT, MAX_LONG):
         return f"{each.default} (no limit)"
     text = each.render(each.default)
@@ -370,6 +375,32 @@ def _row(cells: Iterable[str]) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
+_LAYOUT_INTRODUCTION = '"""The groups of options in which forms show configs, and their order in them.'
+_LAYOUT = """
+
+Written by scripts/generate_reference.py from the option tables of topics and brokers: do not edit, run
+`make docs`. The console does not load the tables themselves, which are the server's.
+\"\"\"
+
+from __future__ import annotations
+
+Groups = dict[str, tuple[str, ...]]
+
+"""
+
+
+def render_layout() -> str:
+    """The console's module of groups."""
+    parts = [_LAYOUT_INTRODUCTION + _LAYOUT]
+    for name, subjects in (("TOPIC_GROUPS", TOPIC_SUBJECTS), ("BROKER_GROUPS", SUBJECTS)):
+        parts.append(f"{name}: Groups = {{\n")
+        for group, options in subjects.items():
+            lines = "".join(f'        "{each.name}",\n' for each in options)
+            parts.append(f'    "{group}": (\n{lines}    ),\n')
+        parts.append("}\n")
+    return "".join(parts)
+
+
 if __name__ == "__main__":
     REFERENCE.mkdir(parents=True, exist_ok=True)
     pages = (
@@ -379,6 +410,7 @@ if __name__ == "__main__":
         (ACCESS_PAGE, render_access()),
         (METRICS_PAGE, render_metrics()),
         (CLIENT_METRICS_PAGE, render_client_metrics()),
+        (LAYOUT, render_layout()),
     )
     for page, text in pages:
         page.write_text(text, encoding="utf-8")

@@ -1,10 +1,11 @@
 """The one configuration primitive: an option declared once, on one line, and read everywhere from there.
 
-An :class:`Option` knows its name, type, default, bounds, importance, documentation and whether it may
-change while the broker runs. A :class:`ConfigDef` is an ordered table of them that turns text into typed
-values, and :class:`TypedValues` hands them out. Everything else about configuration (files, precedence,
-dynamic changes, the reference page) is built on these; the tables themselves live in
-``metadata/broker_options``, ``metadata/topic_options`` and ``client/options``.
+An :class:`Option` knows its name, type, default, bounds, importance, documentation, whether it may change
+while the broker runs, and how forms show it: group, order, display name and whether it must be set. A
+:class:`ConfigDef` is an ordered table of them that turns text into typed values, and :class:`TypedValues`
+hands them out. Everything else about configuration (files, precedence, dynamic changes, the reference page,
+the console's forms) is built on these; the tables themselves are in ``metadata/broker_options``,
+``metadata/topic_options`` and ``client/options``.
 
 Invariant: text is read by Kafka's rules. Numbers and strings are trimmed, integers are plain decimal in
 the range of their Java type, booleans are ``true`` or ``false`` in any case, a list is split at commas
@@ -24,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tidelog.errors import ConfigError
 
@@ -196,6 +198,14 @@ class Option(Struct, frozen=True):
     importance: Importance
     dynamic: Dynamic
     internal: bool
+    display_name: str
+    """What a form calls it."""
+    required: bool
+    """Whether it has no default and must be set."""
+    group: str = ""
+    """The group of options that it is shown with; set by the table that it is in."""
+    order: int = 0
+    """Its place in that group, from 1."""
 
     @property
     def sensitive(self) -> bool:
@@ -230,9 +240,60 @@ def option(
     importance: Importance = "medium",
     dynamic: Dynamic = "read-only",
     internal: bool = False,
+    display_name: str = "",
+    required: bool = False,
 ) -> Option:
     """Declare an option; its default is a typed value (a tuple for a list) and may break its own bounds."""
-    return Option(name, OptionType[type.upper()], default, doc, check, importance, dynamic, internal)
+    shown = display_name or display_name_of(name)
+    return Option(
+        name, OptionType[type.upper()], default, doc, check, importance, dynamic, internal, shown, required
+    )
+
+
+_UNITS = {
+    "bytes": "bytes",
+    "days": "days",
+    "hours": "hours",
+    "mb": "MB",
+    "minutes": "minutes",
+    "ms": "ms",
+    "seconds": "s",
+    "secs": "s",
+}
+_SPELLINGS = {
+    **{each: each.upper() for each in ("acl", "api", "dn", "dns", "id", "io", "ip", "isr", "jaas", "jwks")},
+    **{each: each.upper() for each in ("jwt", "lz4", "oauthbearer", "otlp", "sasl", "scram", "ssl", "tls")},
+    "acls": "ACLs",
+    "ids": "IDs",
+    "insync": "in-sync",
+    "ips": "IPs",
+    "max": "maximum",
+    "min": "minimum",
+    "num": "number of",
+    "url": "URL",
+    "zookeeper": "ZooKeeper",
+    "zstd": "Zstandard",
+}
+
+
+def display_name_of(name: str) -> str:
+    """What a form calls an option of this name: ``log.retention.ms`` is "Log retention (ms)"."""
+    words = re.split(r"[._]", name)
+    unit = _UNITS.get(words[-1]) if len(words) > 1 else None
+    if unit is not None:
+        words[-1:] = ["size"] if unit == "bytes" and words[-2] != "size" else []
+    elif words[-1] == "num":
+        words[-1] = "count"
+    shown = " ".join(_SPELLINGS.get(each, each) for each in words)
+    shown = shown[:1].upper() + shown[1:]
+    return f"{shown} ({unit})" if unit else shown
+
+
+def grouped(subjects: Mapping[str, Iterable[Option]]) -> Iterator[Option]:
+    """Options in the order of their groups, each with its group and its place in there."""
+    for group, options in subjects.items():
+        for order, each in enumerate(options, 1):
+            yield replace(each, group=group, order=order)
 
 
 def parse_text(name: str, kind: OptionType, text: str | None) -> object:

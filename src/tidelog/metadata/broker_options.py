@@ -33,7 +33,7 @@ from tidelog.metadata.network_options import (
 from tidelog.metadata.sasl_options import KERBEROS_OPTIONS, OAUTHBEARER_OPTIONS, SASL_OPTIONS, TOKEN_OPTIONS
 from tidelog.metadata.tls_options import TLS_OPTIONS
 from tidelog.metadata.zookeeper_options import PASSWORD_ENCODER_OPTIONS, ZOOKEEPER_SECURITY_OPTIONS
-from tidelog.options import ConfigDef, Option, at_least, option
+from tidelog.options import ConfigDef, Option, at_least, grouped, option
 
 TOPIC_DEFAULT_OPTIONS: tuple[Option, ...] = (
     option(
@@ -238,7 +238,7 @@ SUBJECTS: dict[str, tuple[Option, ...]] = {
     "Replication": REPLICATION_OPTIONS,
 }
 
-BROKER_OPTIONS = ConfigDef(each for options in SUBJECTS.values() for each in options)
+BROKER_OPTIONS = ConfigDef(grouped(SUBJECTS))
 
 
 def option_of(name: str) -> Option | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tidelog.options import ConfigDef, Option, at_least, matching, one_of, option
+from tidelog.options import ConfigDef, Option, at_least, grouped, matching, one_of, option
 
 _NO_EFFECT = "No effect: this broker has no {} groups."
 _DURATION = re.compile(r"by_duration:P(?!$)(\d+D)?(T(?!$)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?", re.IGNORECASE)
@@ -80,7 +80,7 @@ OTHER_OPTIONS: tuple[Option, ...] = (
     _streams("assignment.interval.ms", 1000, 0),
 )
 
-GROUP_OPTIONS = ConfigDef((*CONSUMER_OPTIONS, *OTHER_OPTIONS))
+GROUP_OPTIONS = ConfigDef(grouped({"Consumer groups": CONSUMER_OPTIONS, "Other groups": OTHER_OPTIONS}))
 
 
 def broker_synonym(name: str) -> str:

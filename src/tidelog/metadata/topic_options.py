@@ -30,6 +30,7 @@ from tidelog.options import (
     between,
     between_or,
     distinct_items,
+    grouped,
     invalid,
     one_of,
     option,
@@ -292,7 +293,29 @@ _TABLE: tuple[Option, ...] = (
     ),
 )
 
-TOPIC_OPTIONS = ConfigDef(_TABLE)
+_GROUPS: dict[str, str] = {
+    "Retention": "cleanup.policy retention.ms retention.bytes file.delete.delay.ms",
+    "Compaction": "min.cleanable.dirty.ratio min.compaction.lag.ms max.compaction.lag.ms delete.retention.ms",
+    "Records": "max.message.bytes compression.type compression.gzip.level compression.lz4.level "
+    "compression.zstd.level message.timestamp.type message.timestamp.before.max.ms "
+    "message.timestamp.after.max.ms",
+    "Replication": "min.insync.replicas unclean.leader.election.enable leader.replication.throttled.replicas "
+    "follower.replication.throttled.replicas",
+    "Segments": "segment.bytes segment.ms segment.jitter.ms segment.index.bytes index.interval.bytes "
+    "preallocate internal.segment.bytes",
+    "Flushing": "flush.messages flush.ms",
+    "Tiered storage": "remote.storage.enable local.retention.ms local.retention.bytes "
+    "remote.log.copy.disable remote.log.delete.on.disable",
+}
+"""What forms show together, and in which order; Kafka's own table has no groups."""
+
+_BY_NAME = {each.name: each for each in _TABLE}
+TOPIC_SUBJECTS: dict[str, tuple[Option, ...]] = {
+    group: tuple(_BY_NAME[name] for name in names.split()) for group, names in _GROUPS.items()
+}
+_PLACED = {each.name: each for each in grouped(TOPIC_SUBJECTS)}
+
+TOPIC_OPTIONS = ConfigDef(_PLACED[each.name] for each in _TABLE)
 
 
 def _same(value: object) -> object:

@@ -6,6 +6,9 @@ import re
 from importlib.resources import files
 from pathlib import Path
 
+from tidelog.console.api.config_groups import BROKER_GROUPS, TOPIC_GROUPS
+from tidelog.options import display_name_of
+
 STATIC = Path(str(files("tidelog.console") / "static"))
 SCRIPTS = sorted(STATIC.rglob("*.js"))
 _CALL = re.compile(r"""\bt\((["'])((?:\\.|(?!\1).)+)\1""")
@@ -33,6 +36,12 @@ def used() -> set[str]:
 def test_every_text_of_the_pages_has_a_translation() -> None:
     assert len(used()) > 200
     assert used() - chinese().keys() == set()
+
+
+def test_groups_of_configs_and_names_of_topic_configs_have_a_translation() -> None:
+    texts = {*TOPIC_GROUPS, *BROKER_GROUPS}
+    texts |= {display_name_of(name) for names in TOPIC_GROUPS.values() for name in names}
+    assert texts - chinese().keys() == set()
 
 
 def test_translations_have_the_places_of_their_originals() -> None:

@@ -12,15 +12,17 @@ from typing import NamedTuple
 
 import pytest
 
+from tidelog.client.options import ADMIN, CONSUMER, PRODUCER
 from tidelog.metadata.authorizer_options import OF_AUTHORIZERS
 from tidelog.metadata.broker_options import BROKER_OPTIONS, SUBJECTS
-from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, resolve
+from tidelog.metadata.group_options import GROUP_OPTIONS
+from tidelog.metadata.topic_options import SYNONYMS, TOPIC_OPTIONS, TOPIC_SUBJECTS, resolve
 from tidelog.metadata.unsupported_options import (
     DYNAMIC_UNSUPPORTED,
     KNOWN_UNSUPPORTED,
     UNSUPPORTED,
 )
-from tidelog.options import BadValueError, Option, OptionType
+from tidelog.options import BadValueError, ConfigDef, Option, OptionType, display_name_of
 
 
 class KafkaOption(NamedTuple):
@@ -166,3 +168,40 @@ def test_every_option_is_documented_in_a_sentence() -> None:
     for each in (*BROKER_OPTIONS.values(), *TOPIC_OPTIONS.values()):
         assert each.doc.endswith("."), each.name
     assert sum(len(options) for options in SUBJECTS.values()) == len(BROKER_OPTIONS)
+
+
+def test_every_topic_option_is_in_one_group() -> None:
+    grouped = [each.name for options in TOPIC_SUBJECTS.values() for each in options]
+    assert sorted(grouped) == sorted(TOPIC_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [BROKER_OPTIONS, TOPIC_OPTIONS, GROUP_OPTIONS, *(kind.options for kind in (PRODUCER, CONSUMER, ADMIN))],
+)
+def test_every_option_has_a_group_a_place_and_a_display_name(table: ConfigDef) -> None:
+    places = [(each.group, each.order) for each in table.values()]
+    assert len(set(places)) == len(places)
+    assert all(group and order for group, order in places)
+    assert all(each.display_name[0].isupper() or each.display_name[0] == "g" for each in table.values())
+
+
+def test_an_option_is_required_where_it_has_no_default() -> None:
+    required = {each.name for each in (*PRODUCER.options.values(), *BROKER_OPTIONS.values()) if each.required}
+    assert required == {"bootstrap.servers"}
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("log.retention.ms", "Log retention (ms)"),
+        ("segment.bytes", "Segment size (bytes)"),
+        ("num.partitions", "Number of partitions"),
+        ("quota.window.num", "Quota window count"),
+        ("ssl.keystore.location", "SSL keystore location"),
+        ("min.insync.replicas", "Minimum in-sync replicas"),
+        ("preallocate", "Preallocate"),
+    ],
+)
+def test_a_display_name_follows_from_the_name(name: str, shown: str) -> None:
+    assert display_name_of(name) == shown

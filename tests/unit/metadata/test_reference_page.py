@@ -46,3 +46,8 @@ def test_the_reference_page_of_metrics_says_what_is_declared() -> None:
 def test_the_reference_page_of_the_clients_metrics_says_what_is_declared() -> None:
     page = (ROOT / "docs" / "reference" / "client-metrics.md").read_text(encoding="utf-8")
     assert page == _generator().render_client_metrics(), "run `make docs`"
+
+
+def test_the_consoles_groups_are_those_of_the_tables() -> None:
+    module = (ROOT / "src" / "tidelog" / "console" / "api" / "config_groups.py").read_text(encoding="utf-8")
+    assert module == _generator().render_layout(), "run `make docs`"

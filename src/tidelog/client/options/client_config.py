@@ -22,7 +22,7 @@ from tidelog.client.options.old_names import translated
 from tidelog.client.options.rules import ADMIN_RULES, CONSUMER_RULES, PRODUCER_RULES, Rule
 from tidelog.client.options.unsupported import UNSUPPORTED_NAMES
 from tidelog.errors import ConfigError
-from tidelog.options import BadValueError, ConfigDef, Option, OptionType, TypedValues, suggest
+from tidelog.options import BadValueError, ConfigDef, Option, OptionType, TypedValues, grouped, suggest
 
 logger = logging.getLogger(__name__)
 _warned: set[str] = set()
@@ -38,7 +38,7 @@ class ClientKind:
 
 
 def _table(subjects: Mapping[str, Iterable[Option]]) -> ConfigDef:
-    return ConfigDef(each for options in subjects.values() for each in options)
+    return ConfigDef(grouped(subjects))
 
 
 PRODUCER = ClientKind("producer", _table(producer.SUBJECTS), PRODUCER_RULES)

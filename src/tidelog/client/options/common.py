@@ -41,6 +41,7 @@ CLIENT = (
         "case one is down. Must be set.",
         distinct_items(empty_ok=False),
         importance="high",
+        required=True,
     ),
     option(
         "client.id",

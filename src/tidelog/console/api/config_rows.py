@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -12,17 +13,39 @@ from tidelog.client.resources import (
     ConfigEntry,
     ConfigResource,
     ConfigSource,
+    ConfigType,
     ResourceType,
 )
+from tidelog.console.api.config_groups import BROKER_GROUPS, TOPIC_GROUPS, Groups
 from tidelog.console.api.endpoint import Call
 from tidelog.console.refusal import Refusal
 from tidelog.console.watching.watched_cluster import WatchedCluster
+from tidelog.options import display_name_of
 
 _OWN = {
     ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC_CONFIG,
     ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER_CONFIG,
 }
 """Where values come from that were set for the thing itself."""
+
+
+class _Place(NamedTuple):
+    """Where a config is shown."""
+
+    group: str
+    order: int
+
+
+def _places(groups: Groups) -> dict[str, _Place]:
+    names = ((group, name) for group, names in groups.items() for name in names)
+    return {name: _Place(group, order) for order, (group, name) in enumerate(names, 1)}
+
+
+_PLACES = {ResourceType.TOPIC: _places(TOPIC_GROUPS), ResourceType.BROKER: _places(BROKER_GROUPS)}
+_ELSEWHERE = _Place("Other", 10_000)
+_NEVER_EMPTY = frozenset(
+    {ConfigType.BOOLEAN, ConfigType.INT, ConfigType.SHORT, ConfigType.LONG, ConfigType.DOUBLE}
+)
 
 
 class ConfigRow(msgspec.Struct, frozen=True):
@@ -38,6 +61,12 @@ class ConfigRow(msgspec.Struct, frozen=True):
     is_sensitive: bool
     type: str
     documentation: str | None
+    group: str
+    """What it is shown with; rows are in the order of groups, and of configs in them."""
+    order: int
+    display_name: str
+    is_required: bool
+    """Whether a value must be given; else an empty one is a value."""
 
 
 class ConfigChanges(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,10 +77,15 @@ class ConfigChanges(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def config_rows(cluster: WatchedCluster, resource: ConfigResource) -> list[ConfigRow]:
-    """The configs of one thing, by name."""
+    """The configs of one thing, group by group; those that are in none come last, by name."""
     (found,) = await cluster.admin.describe_configs([resource], include_documentation=True)
     found.raise_for_error()
-    return [_row(each, resource) for each in sorted(found.entries, key=lambda each: each.name)]
+    places = _PLACES[resource.type]
+    rows = [
+        _row(each, resource, places.get(each.name, _ELSEWHERE))
+        for each in sorted(found.entries, key=lambda each: each.name)
+    ]
+    return sorted(rows, key=lambda row: row.order)
 
 
 async def change_configs(call: Call, resource: ConfigResource, asked: ConfigChanges) -> list[ConfigRow]:
@@ -76,7 +110,7 @@ def alterations(configs: Mapping[str, str | None]) -> list[AlterConfigOp]:
     ]
 
 
-def _row(entry: ConfigEntry, resource: ConfigResource) -> ConfigRow:
+def _row(entry: ConfigEntry, resource: ConfigResource, place: _Place) -> ConfigRow:
     # A default may go by another name and unit (log.retention.hours): then nobody shows it.
     defaults = [
         each.value
@@ -95,4 +129,8 @@ def _row(entry: ConfigEntry, resource: ConfigResource) -> ConfigRow:
         entry.is_sensitive,
         entry.type.name.lower(),
         entry.documentation,
+        place.group,
+        place.order,
+        display_name_of(entry.name),
+        entry.type in _NEVER_EMPTY,
     )

@@ -5,8 +5,9 @@ import { t } from "./words.js";
 
 /**
  * A table. A column is {name, cell(row), sort?: key, number?: true, class?}. `order` is {sort, descending, onSort}.
+ * `group` gives the heading of a row: consecutive rows with the same one are shown below it.
  */
-export function table(columns, rows, { order = null, none = null, label = "", rowClass = null } = {}) {
+export function table(columns, rows, { order = null, none = null, label = "", rowClass = null, group = null } = {}) {
   if (!rows.length && none) return none;
   const heading = (column) => {
     const label_ = t(column.name);
@@ -19,9 +20,12 @@ export function table(columns, rows, { order = null, none = null, label = "", ro
   };
   return h("div", { class: "scroll" }, h("table", { "aria-label": label || null },
     h("thead", {}, h("tr", {}, columns.map(heading))),
-    h("tbody", {}, rows.map((row) => h("tr", { class: rowClass ? rowClass(row) : null },
-      columns.map((column) => h("td", { class: [column.number ? "num" : "", column.class ?? ""].join(" ").trim() || null },
-        column.cell(row))))))));
+    h("tbody", {}, rows.map((row, place) => [
+      group && (!place || group(row) !== group(rows[place - 1]))
+        ? h("tr", { class: "group" }, h("th", { colspan: columns.length, scope: "rowgroup" }, group(row))) : null,
+      h("tr", { class: rowClass ? rowClass(row) : null },
+        columns.map((column) => h("td", { class: [column.number ? "num" : "", column.class ?? ""].join(" ").trim() || null },
+          column.cell(row))))]))));
 }
 
 /** Rows in an order of their own, for tables that are small enough to be sorted here. */
