@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 import json
 import uuid
 from collections.abc import Iterator
@@ -92,6 +93,11 @@ def test_a_topic_is_created_changed_and_deleted_behind_its_typed_name(api: ApiCl
     assert configs["retention.ms"]["value"] == "60000"
     assert configs["retention.ms"]["documentation"]
     assert configs["max.message.bytes"]["default"] == "1048588"
+    shown = {"group": "Retention", "display_name": "Retention (ms)", "is_required": True}
+    assert configs["retention.ms"].items() >= shown.items()
+    # Group by group, as forms show them; a list may be empty.
+    assert [*dict.fromkeys(each["group"] for each in configs.values())][:2] == ["Retention", "Compaction"]
+    assert not configs["cleanup.policy"]["is_required"]
     after = api.change("PUT", f"{path}/configs", configs={"retention.ms": None})
     assert next(each for each in after if each["name"] == "retention.ms")["value"] == "604800000"
     api.change("POST", f"{path}/partitions", partitions=3)
@@ -490,8 +496,10 @@ def test_every_other_page_answers(api: ApiClient) -> None:
     assert api.get(f"{CLUSTER}/overview")["brokers"] == 1
     (only,) = api.get(f"{CLUSTER}/brokers")
     assert only["is_controller"]
-    configs = {each["name"] for each in api.get(f"{CLUSTER}/brokers/{only['id']}/configs")}
-    assert "log.retention.ms" in configs
+    configs = {each["name"]: each for each in api.get(f"{CLUSTER}/brokers/{only['id']}/configs")}
+    assert configs["log.retention.ms"]["group"] == "Retention"
+    groups = [each["group"] for each in configs.values()]
+    assert len([*itertools.groupby(groups)]) == len(set(groups))
     nodes = {(each["kind"], each["name"]) for each in api.get(f"{CLUSTER}/topology")["nodes"]}
     assert ("topic", "orders") in nodes
     for page in ("transactions", "users", "quotas", "spark", "rates", "clients", "requests"):
