@@ -260,7 +260,7 @@ def run_produce(
 def records_of(bootstrap: str, topic: str, count: int) -> list[tuple[bytes | None, bytes | None]]:
     with Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([TopicPartition(topic, 0)])
-        found = []
+        found: list[tuple[bytes | None, bytes | None]] = []
         for record in consumer.records(timeout=WAIT_S):
             found.append((record.key, record.value))
             if len(found) == count:

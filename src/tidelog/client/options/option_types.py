@@ -114,8 +114,9 @@ class ProducerOptions(TypedDict, Generic[K, V], total=False):
     """Turns values into bytes, as `key.serializer` does for keys."""
 
     partitioner_class: str | Partitioner | type[Partitioner] | Callable[..., int] | None
-    """A function or object that chooses partitions. Not set: by the key's hash (murmur2, as Java does),
-    records without a key stick to one partition per batch."""
+    """A function or object that chooses partitions, by the original and the serialized key and value.
+    Not set: by the key's hash (murmur2, as Java does), records without a key stick to one partition per
+    batch."""
 
     partitioner_ignore_keys: bool | None
     """Whether records with a key are spread like those without. Default: false."""
