@@ -22,16 +22,17 @@ from tidelog.client.errors import (
 )
 from tidelog.client.offsets import list_offsets
 from tidelog.client.producer.producer import Producer
+from tidelog.client.ranges import range_fetcher
+from tidelog.client.ranges.fetch_link import link_for
+from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.spark import offset_reader, range_fetcher
+from tidelog.spark import offset_reader
 from tidelog.spark.batch_reader import TidelogReader
 from tidelog.spark.data_loss import DataLossError
 from tidelog.spark.epoch_task import write_exactly_once
-from tidelog.spark.fetch_link import link_for
 from tidelog.spark.offset_reader import OffsetReader
 from tidelog.spark.packed_headers import unpacked
-from tidelog.spark.planning import OffsetRange
 from tidelog.spark.range_reader import read_ranges
 from tidelog.spark.silence import NoBrokerError
 from tidelog.spark.source_options import source_options

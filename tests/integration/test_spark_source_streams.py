@@ -9,9 +9,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from tests.integration.spark_topics import Stream, fill, offsets, options, without_ids
 
 from tidelog.client import metadata
+from tidelog.client.ranges import range_fetcher
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition
-from tidelog.spark import offset_reader, range_fetcher
+from tidelog.spark import offset_reader
 from tidelog.spark.data_loss import DataLossError
 from tidelog.spark.prefetch import MAX_BYTES, MAX_OFFSETS, PAUSE
 from tidelog.testing.broker import LocalBroker

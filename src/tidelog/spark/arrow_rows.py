@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.records.column_codec import BinaryColumn, RecordColumns
 from tidelog.spark.packed_headers import packed
-from tidelog.spark.planning import OffsetRange
 from tidelog.spark.schema import CORRUPT_VALUE
 from tidelog.spark.source_options import SourceOptions
 

@@ -8,11 +8,12 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.errors import ConfigError
 from tidelog.spark.data_loss import report_data_loss
 from tidelog.spark.input_partition import RangeInputPartition
 from tidelog.spark.offset_reader import OffsetReader
-from tidelog.spark.planning import OffsetRange, available_cores, plan_tasks
+from tidelog.spark.planning import available_cores, plan_tasks
 from tidelog.spark.schema import check_schema
 from tidelog.spark.source_options import SourceOptions, source_options
 

@@ -28,8 +28,3 @@ def report_data_loss(what: str, *, fail: bool, go_on: str = "without them") -> N
     if fail:
         raise DataLossError(f"{what}; set failOnDataLoss to false to go on {go_on}")
     logger.warning("%s; going on without them, because failOnDataLoss is false", what)
-
-
-def offsets(count: int) -> str:
-    """How many, for a sentence."""
-    return "1 offset" if count == 1 else f"{count} offsets"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import InputPartition
 
+from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.spark.executor_login import TokenLogin
-from tidelog.spark.planning import OffsetRange, Task
+from tidelog.spark.planning import Task
 
 
 class RangeInputPartition(InputPartition):

@@ -15,33 +15,13 @@ import heapq
 import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
-from tidelog.ids import TopicPartition, Uuid
+from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.ids import TopicPartition
 from tidelog.spark.offsets import PartitionOffsets
 
 _WORTH_A_TASK = 4096
 """With fewer offsets than this a further task costs more than it brings."""
-
-
-class OffsetRange(NamedTuple):
-    """Offsets of one partition of the log, from ``start`` up to and without ``end``."""
-
-    topic: str
-    partition: int
-    start: int
-    end: int
-    topic_id: Uuid | None = None
-    """Of the topic that these are offsets of, where its brokers have ids."""
-
-    @property
-    def size(self) -> int:
-        """How many offsets; there may be fewer records (compaction, transaction markers)."""
-        return self.end - self.start
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
 
 
 Task = tuple[OffsetRange, ...]

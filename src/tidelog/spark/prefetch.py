@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.types import StructType
 
+from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.errors import TidelogError
-from tidelog.spark.planning import OffsetRange, Task
+from tidelog.spark.planning import Task
 from tidelog.spark.source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from tidelog.spark.fetch_link import FetchLink
+    from tidelog.client.ranges.fetch_link import FetchLink
 
 logger = logging.getLogger(__name__)
 
@@ -99,7 +100,7 @@ class Prefetcher:
 
     def _read(self, task: Task) -> list[Any] | None:
         # Copies of a reader on executors do not come here, and load what they need themselves.
-        from tidelog.spark.fetch_link import FetchLink
+        from tidelog.client.ranges.fetch_link import FetchLink
         from tidelog.spark.range_reader import read_ranges
 
         batches: list[Any] = []

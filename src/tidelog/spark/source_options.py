@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidelog.client.options import CONSUMER
+from tidelog.client.ranges.range_fetcher import RangeSettings
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition
+from tidelog.spark.data_loss import report_data_loss
 from tidelog.spark.executor_login import GivenLogin, Login, login_of
 from tidelog.spark.offsets import (
     EARLIEST,
@@ -36,6 +38,7 @@ from tidelog.spark.options import (
     read_options,
     unset,
 )
+from tidelog.spark.silence import no_broker
 
 logger = logging.getLogger(__name__)
 
@@ -90,6 +93,18 @@ class SourceOptions:
     @property
     def read_committed(self) -> bool:
         return self.client.get("isolation.level", "read_uncommitted") == "read_committed"
+
+    def range_settings(self) -> RangeSettings:
+        """How the tasks of the job read their ranges."""
+        fail, client = self.fail_on_data_loss, self.client
+        return RangeSettings(
+            poll_timeout_ms=self.poll_timeout_ms,
+            broker_timeout_ms=self.broker_timeout_ms,
+            report_loss=lambda what: report_data_loss(what, fail=fail),
+            no_broker=lambda timeout_ms, cause: no_broker(client, timeout_ms, cause),
+            poll_timeout_option="kafkaConsumer.pollTimeoutMs",
+            option_prefix="kafka.",
+        )
 
     def client_for(self, role: str) -> dict[str, str]:
         """The client's options with a name that says what the connection is for."""

@@ -35,13 +35,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from tidelog.client.ranges.offset_range import OffsetRange, count_offsets
 from tidelog.ids import TopicPartition
 from tidelog.spark.data_loss import NEW_TOPIC, report_data_loss
-from tidelog.spark.data_loss import offsets as count_offsets
 from tidelog.spark.input_partition import RangeInputPartition
 from tidelog.spark.offset_reader import OffsetReader
 from tidelog.spark.offsets import OffsetJson, PartitionOffsets, SourceOffset, from_json, to_json
-from tidelog.spark.planning import OffsetRange, Task, available_cores, plan_tasks, rate_limit
+from tidelog.spark.planning import Task, available_cores, plan_tasks, rate_limit
 from tidelog.spark.prefetch import Prefetcher
 from tidelog.spark.query_reporter import QueryReporter
 from tidelog.spark.schema import check_schema

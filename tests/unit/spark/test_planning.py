@@ -3,8 +3,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.ids import TopicPartition
-from tidelog.spark.planning import OffsetRange, plan_tasks, rate_limit
+from tidelog.spark.planning import plan_tasks, rate_limit
 
 SIZES = st.lists(st.integers(0, 30_000), max_size=40)
 PARTITIONS = st.integers(1, 50)

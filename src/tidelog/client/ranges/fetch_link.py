@@ -1,8 +1,8 @@
-"""The connections of one Python worker to one cluster, kept from task to task.
+"""The connections of a reader of ranges to one cluster; those of a Spark worker are kept from task to task.
 
 Spark reuses Python workers, and a worker runs one task at a time: opening connections and learning who leads
 what costs more than a small task does. What is kept survives restarts of brokers: metadata is asked for again
-and connections are opened again when they fail. Used by ``spark.range_fetcher``.
+and connections are opened again when they fail. Used by ``range_fetcher``.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _UNKNOWN_RECORD_BYTES = 1024
 class FetchLink:
     """A cluster on a loop thread of its own, and what was learned about its topics."""
 
-    def __init__(self, client: Mapping[str, str]) -> None:
-        config = ClientConfig.parse(CONSUMER, client)
+    def __init__(self, client: Mapping[str, object] | ClientConfig) -> None:
+        config = client if isinstance(client, ClientConfig) else ClientConfig.parse(CONSUMER, client)
         self.config = _bulk(config)
         self._record_bytes: dict[str, float] = {}
         self._known_topics: set[str] = set()

@@ -5,34 +5,31 @@ has come: their next round can be under way while the records of the last one ar
 is guessed from what records of the topic took so far, so that little is fetched beyond the end of a range.
 
 Leaders that moved, brokers that restart and partitions without a leader are waited for, up to
-``kafkaConsumer.pollTimeoutMs`` without progress, as long as any broker answers (``spark.silence``). Offsets
-that are gone (retention has overtaken the reader, a topic was deleted or made anew) are counted and handled
-as ``failOnDataLoss`` says. Runs on the loop of a ``FetchLink``; used by ``spark.range_reader``.
+``poll_timeout_ms`` without progress, as long as any broker answers within ``broker_timeout_ms``. Offsets that
+are gone (retention has overtaken the reader, a topic was deleted or made anew) are counted and reported to
+``RangeSettings.report_loss``. Runs on the loop of a ``FetchLink``; used by ``spark.range_reader`` and
+``client.scanning``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from tidelog.client.consumer.fetch_request import LOWEST_VERSION, NAMES_UNTIL, encode_fetch_request
 from tidelog.client.consumer.fetch_session import FetchSession, PartitionAsk
-from tidelog.client.errors import RequestTimeoutError, is_retriable
+from tidelog.client.errors import NO_ANSWER, RequestTimeoutError, is_retriable
 from tidelog.client.metadata import LeaderHint, Node, PartitionMetadata
 from tidelog.client.offsets import list_offsets
+from tidelog.client.ranges.fetch_link import FetchLink
+from tidelog.client.ranges.offset_range import OffsetRange, count_offsets
 from tidelog.client.resources import OffsetSpec
 from tidelog.client.retry import Deadline
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.records.batch import MAGIC_V2, BatchHeader, iter_batches
-from tidelog.spark.data_loss import offsets as count_offsets
-from tidelog.spark.data_loss import report_data_loss
-from tidelog.spark.fetch_link import FetchLink
-from tidelog.spark.planning import OffsetRange
-from tidelog.spark.silence import SILENT, no_broker
-from tidelog.spark.source_options import SourceOptions
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import FetchedPartition, decode_fetch_response
 from tidelog.wire.messages.fetch import FetchRequest
@@ -89,21 +86,49 @@ class Chunk(NamedTuple):
     """Aborted transactions: producer id and first offset."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeSettings:
+    """How long a reader of ranges waits, and what it does where it cannot go on."""
+
+    poll_timeout_ms: int = 120_000
+    """How long to wait for the next records of a range."""
+    broker_timeout_ms: int = 20_000
+    """How long to wait while no broker answers at all."""
+    report_loss: Callable[[str], object]
+    """Receives a sentence that counts the offsets that are gone; raises, unless reading may go on."""
+    no_broker: Callable[[int, BaseException], Exception]
+    """The error for the case that no broker has answered for so many milliseconds."""
+    poll_timeout_option: str
+    """What errors call ``poll_timeout_ms``."""
+    option_prefix: str = ""
+    """How the names of the client's options begin in errors."""
+
+
 class RangeFetcher:
     """Reads the ranges of one task."""
 
-    def __init__(self, link: FetchLink, options: SourceOptions) -> None:
+    def __init__(self, link: FetchLink, settings: RangeSettings) -> None:
         self._link = link
         self._cluster = link.cluster
-        self._client = options.client
-        self._poll_timeout_ms = options.poll_timeout_ms
-        self._broker_timeout_ms = options.broker_timeout_ms
-        self._fail_on_data_loss = options.fail_on_data_loss
+        self._settings = settings
+        self._poll_timeout_ms = settings.poll_timeout_ms
+        self._broker_timeout_ms = settings.broker_timeout_ms
+        self._config = link.config
         self._silence = Deadline(self._broker_timeout_ms)
         """Until when a broker, whichever, has to have answered."""
 
-    async def fetch(self, ranges: Sequence[RangeProgress]) -> list[Chunk]:
-        """The next records of ``ranges``, which move on; empty where all that was left of one is lost."""
+    async def fetch(self, ranges: Sequence[RangeProgress], max_bytes: int | None = None) -> list[Chunk]:
+        """The next records of ``ranges``, which move on; empty where all that was left of one is lost.
+
+        A broker sends at most ``max_bytes``, but for the first batch, and no more than the options allow.
+        """
+        self._config = config = self._link.config
+        if max_bytes is not None:
+            self._config = replace(
+                config,
+                max_bytes=min(max_bytes, config.max_bytes),
+                max_partition_bytes=min(max_bytes, config.max_partition_bytes),
+            )
         deadline = Deadline(self._poll_timeout_ms)
         self._silence = Deadline(self._broker_timeout_ms)
         backoff = self._cluster.backoff()
@@ -132,8 +157,8 @@ class RangeFetcher:
         try:
             left_ms = min(max(self._silence.remaining_ms, _PROBE_MS), limit_ms)
             await self._link.know(topics, Deadline(left_ms))
-        except SILENT as error:
-            raise no_broker(self._client, limit_ms, error) from error
+        except NO_ANSWER as error:
+            raise self._settings.no_broker(limit_ms, error) from error
         self._silence = Deadline(self._broker_timeout_ms)
 
     async def _fetch_once(self, ranges: Sequence[RangeProgress]) -> list[Chunk]:
@@ -184,7 +209,7 @@ class RangeFetcher:
         """Ask one leader once; of errors that may pass the last is raised, where nothing else has come."""
         session = FetchSession()
         request = session.build_once(self._window(wanted))
-        config = self._link.config
+        config = self._config
         await self._cluster.connection_to(node, Deadline(config.request_timeout_ms))
         highest = _HIGHEST_VERSION if request.has_topic_ids else NAMES_UNTIL
         version = self._cluster.api_version(node, ApiKey.FETCH, LOWEST_VERSION, highest)
@@ -226,7 +251,7 @@ class RangeFetcher:
         self, wanted: dict[TopicPartition, tuple[RangeProgress, PartitionMetadata]]
     ) -> dict[TopicPartition, PartitionAsk]:
         """What to ask one leader for: the first ranges, up to what one answer can bring."""
-        config = self._link.config
+        config = self._config
         asks: dict[TopicPartition, PartitionAsk] = {}
         guessed_bytes = 0
         for partition, (progress, known) in wanted.items():
@@ -255,9 +280,10 @@ class RangeFetcher:
         if after == start:
             if not is_first:
                 return None
+            prefix = self._settings.option_prefix
             raise CorruptRecordError(
                 f"the batch at offset {start} of {progress.range.topic_partition} is larger than a fetch may "
-                "be: raise kafka.fetch.max.bytes and kafka.max.partition.fetch.bytes"
+                f"be: raise {prefix}fetch.max.bytes and {prefix}max.partition.fetch.bytes"
             )
         if batches:
             at, last = batches[-1]
@@ -306,9 +332,8 @@ class RangeFetcher:
             progress.position = end
         else:
             raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader of {partition} lags behind")
-        report_data_loss(
-            f"{count_offsets(lost)} of {partition}, from {position} on, are gone: {why}",
-            fail=self._fail_on_data_loss,
+        self._settings.report_loss(
+            f"{count_offsets(lost)} of {partition}, from {position} on, are gone: {why}"
         )
 
     async def _offset_of(self, partition: TopicPartition, spec: OffsetSpec) -> int:
@@ -324,10 +349,9 @@ class RangeFetcher:
                 continue
             lost, position, each.position = each.remaining, each.position, each.range.end
             is_new = isinstance(error, KafkaError) and error.code is ErrorCode.INCONSISTENT_TOPIC_ID
-            report_data_loss(
+            self._settings.report_loss(
                 f"{count_offsets(lost)} of {each.range.topic_partition}, from {position} on, are gone: "
-                + ("the topic was deleted and made anew" if is_new else "the partition was deleted"),
-                fail=self._fail_on_data_loss,
+                + ("the topic was deleted and made anew" if is_new else "the partition was deleted")
             )
 
     def _too_late(self, ranges: Sequence[RangeProgress], trouble: Exception | None) -> Exception:
@@ -335,7 +359,7 @@ class RangeFetcher:
         why = f": {trouble}" if trouble is not None else ", which the broker does not send"
         return RequestTimeoutError(
             f"no record of {first.range.topic_partition} from offset {first.position} on within "
-            f"kafkaConsumer.pollTimeoutMs={self._poll_timeout_ms}{why}"
+            f"{self._settings.poll_timeout_option}={self._poll_timeout_ms}{why}"
         )
 
 

@@ -8,13 +8,13 @@ import pytest
 
 from tidelog.client.errors import NoLeaderError
 from tidelog.client.metadata import NO_METADATA, ClusterMetadata, PartitionMetadata, TopicMetadata
+from tidelog.client.ranges.fetch_link import FetchLink
+from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.client.ranges.range_fetcher import Chunk, RangeFetcher, RangeProgress
 from tidelog.client.retry import Deadline
 from tidelog.errors import KafkaError
 from tidelog.ids import ZERO_UUID
 from tidelog.spark.data_loss import DataLossError
-from tidelog.spark.fetch_link import FetchLink
-from tidelog.spark.planning import OffsetRange
-from tidelog.spark.range_fetcher import Chunk, RangeFetcher, RangeProgress
 from tidelog.spark.source_options import source_options
 
 LEADERLESS = ClusterMetadata(
@@ -29,7 +29,7 @@ class Task:
         options = source_options({"kafka.bootstrap.servers": "localhost:1", "subscribe": "t"})
         self.link = FetchLink(options.client_for("executor"))
         self.progress = RangeProgress(OffsetRange("t", 0, 3, 9), 3)
-        self._fetcher = RangeFetcher(self.link, options)
+        self._fetcher = RangeFetcher(self.link, options.range_settings())
 
     def told(self, metadata: ClusterMetadata) -> list[Chunk]:
         """A round of fetches with this metadata."""
