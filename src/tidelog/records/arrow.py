@@ -56,37 +56,50 @@ def arrow_schema(*, with_headers: bool = False) -> Any:
     return pa.schema(fields)
 
 
-def to_arrow(topic: str, partition: int, columns: RecordColumns) -> Any:
+def to_arrow(topic: str, partition: int, columns: RecordColumns, names: Sequence[str] | None = None) -> Any:
     """The records of one partition as a ``pyarrow.RecordBatch`` on the memory of ``columns``.
 
-    ``columns`` must not be added to afterwards. There is a ``headers`` column if they were read with headers.
+    ``columns`` must not be added to afterwards. ``names`` are the columns to make; by default all, with
+    ``headers`` if they were read with headers.
     """
     pa = load_pyarrow()
-    rows = columns.rows
     schema, kinds = _schema_and_types(with_headers=columns.with_headers)
-    offset_kind, timestamp_kind, timestamp_type_kind, binary_kind = kinds[2:6]
-    topics, partitions, no_keys = _constants(topic, partition, _CONSTANT_ROWS)
-    if rows > _CONSTANT_ROWS:
-        topics, partitions, no_keys = _constants.__wrapped__(topic, partition, rows)
-    keys = columns.keys
-    arrays = [
-        topics.slice(0, rows),
-        partitions.slice(0, rows),
-        _numbers(pa, offset_kind, rows, columns.offsets),
-        _numbers(pa, timestamp_kind, rows, columns.timestamps),
-        _numbers(pa, timestamp_type_kind, rows, columns.timestamp_types),
-        no_keys.slice(0, rows) if keys.null_count == rows else _binary(pa, binary_kind, keys),
-        _binary(pa, binary_kind, columns.values),
-    ]
-    if columns.with_headers:
-        kind = kinds[-1]
-        names, values = (pa.string(), columns.header_keys), (pa.binary(), columns.header_values)
-        pairs = pa.StructArray.from_arrays(
-            [_binary(pa, *names), _binary(pa, *values)], fields=list(kind.value_type)
-        )
-        ends = pa.py_buffer(columns.header_ends)
-        arrays.append(pa.Array.from_buffers(kind, rows, [None, ends], 0, children=[pairs]))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    wanted = schema.names if names is None else names
+    made = {
+        name: _column(pa, name, kinds[schema.get_field_index(name)], topic, partition, columns)
+        for name in wanted
+    }
+    if names is not None:
+        schema = pa.schema([schema.field(name) for name in names])
+    return pa.RecordBatch.from_arrays(list(made.values()), schema=schema)
+
+
+def _column(pa: ModuleType, name: str, kind: Any, topic: str, partition: int, columns: RecordColumns) -> Any:
+    rows = columns.rows
+    if name == "offset":
+        return _numbers(pa, kind, rows, columns.offsets)
+    if name == "timestamp":
+        return _numbers(pa, kind, rows, columns.timestamps)
+    if name == "timestamp_type":
+        return _numbers(pa, kind, rows, columns.timestamp_types)
+    if name == "value":
+        return _binary(pa, kind, columns.values)
+    if name == "headers":
+        return _header_lists(pa, kind, columns)
+    if name == "key" and columns.keys.null_count < rows:
+        return _binary(pa, kind, columns.keys)
+    constants = _constants if rows <= _CONSTANT_ROWS else _constants.__wrapped__
+    constant = constants(topic, partition, max(rows, _CONSTANT_ROWS))
+    return constant[("topic", "partition", "key").index(name)].slice(0, rows)
+
+
+def _header_lists(pa: ModuleType, kind: Any, columns: RecordColumns) -> Any:
+    names, values = (pa.string(), columns.header_keys), (pa.binary(), columns.header_values)
+    pairs = pa.StructArray.from_arrays(
+        [_binary(pa, *names), _binary(pa, *values)], fields=list(kind.value_type)
+    )
+    ends = pa.py_buffer(columns.header_ends)
+    return pa.Array.from_buffers(kind, columns.rows, [None, ends], 0, children=[pairs])
 
 
 def to_table(found: Iterable[tuple[TopicPartition, RecordColumns]], *, with_headers: bool) -> Any:
@@ -148,52 +161,128 @@ def column_sources(table: Any, timestamp_ms: int) -> list[ColumnSource]:
             f"a table to send has a key or a value column, and no column {', '.join(unknown) or 'else'}; "
             f"this one has {', '.join(names) or 'none'}"
         )
-    return [
-        ColumnSource(
-            portion.num_rows,
-            keys=_view(pa, portion, "key"),
-            values=_view(pa, portion, "value"),
-            timestamp_ms=timestamp_ms,
-            timestamps=_timestamps(pa, portion, timestamp_ms),
-            headers=_headers(portion),
+    sources = []
+    for portion in table.to_batches(max_chunksize=_PORTION_ROWS):
+        columns = plain_columns(portion)
+        sources.append(row_source(columns, _headers(columns), timestamp_ms))
+    return sources
+
+
+SENDABLE = ("key", "value", "headers", "timestamp", "partition")
+"""The columns of a table that ``send_batch`` takes."""
+
+
+def check_sendable(schema: Any) -> None:
+    """Raise ``ValueError`` unless every column can be sent: its name is in ``SENDABLE``, its type fits."""
+    names = schema.names
+    unknown = [name for name in names if name not in SENDABLE]
+    if unknown:
+        raise ValueError(
+            f"a table to send has no column {unknown[0]!r}: its columns are {', '.join(SENDABLE)}; drop or "
+            "rename the others"
         )
-        for portion in table.to_batches(max_chunksize=_PORTION_ROWS)
-    ]
+    if doubled := [name for name in SENDABLE if names.count(name) > 1]:
+        raise ValueError(f"the table to send has several columns {doubled[0]!r}: keep one")
+    if not {"key", "value"} & set(names):
+        raise ValueError(
+            f"a table to send has a key or a value column; this one has {', '.join(names) or 'none'}"
+        )
+    for name in names:
+        _check_type(name, schema.field(name).type)
 
 
-def _view(pa: ModuleType, batch: Any, name: str) -> BinaryView | None:
-    if name not in batch.schema.names:
-        return None
-    array = batch.column(name)
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    kind, types = array.type, pa.types
-    if types.is_large_string(kind) or types.is_string_view(kind):
-        array = array.cast(pa.string())
-    elif not (types.is_binary(kind) or types.is_string(kind)):
-        if not any(
-            is_kind(kind)
-            for is_kind in (
-                types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view, types.is_null
-            )
-        ):  # fmt: skip
+def _check_type(name: str, kind: Any) -> None:
+    pa = load_pyarrow()
+    types = pa.types
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    if name in ("key", "value"):
+        if not _is_binary(pa, kind):
             raise ValueError(f"the {name} column holds {kind}, not byte strings or text: encode it first")
-        array = array.cast(pa.binary())
+    elif name == "timestamp":
+        if not (types.is_timestamp(kind) or types.is_integer(kind) or types.is_null(kind)):
+            raise ValueError(f"the timestamp column holds {kind}, not times or integers in milliseconds")
+    elif name == "partition":
+        if not (types.is_integer(kind) or types.is_null(kind)):
+            raise ValueError(f"the partition column holds {kind}, not integers")
+    elif not (_holds_pairs(types, kind) or types.is_null(kind)):
+        raise ValueError(
+            f"the headers column holds {kind}, not maps, or lists of structs with the fields key and value"
+        )
+
+
+def _holds_pairs(types: Any, kind: Any) -> bool:
+    if types.is_map(kind):
+        return True
+    if not (types.is_list(kind) or types.is_large_list(kind)):
+        return False
+    pair = kind.value_type
+    return bool(types.is_struct(pair)) and {field.name for field in pair} == {"key", "value"}
+
+
+def _is_binary(pa: ModuleType, kind: Any) -> bool:
+    types = pa.types
+    return any(
+        is_kind(kind)
+        for is_kind in (
+            types.is_binary, types.is_string, types.is_large_string, types.is_string_view,
+            types.is_large_binary, types.is_fixed_size_binary, types.is_binary_view, types.is_null,
+        )
+    )  # fmt: skip
+
+
+def plain_columns(batch: Any) -> dict[str, Any]:
+    """The columns of a record batch that make records, keys and values with 32-bit offsets, times in ms."""
+    pa = load_pyarrow()
+    columns: dict[str, Any] = {}
+    for name in ("key", "value", "timestamp", "headers"):
+        if name not in batch.schema.names:
+            continue
+        array = batch.column(name)
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        _check_type(name, array.type)
+        if name in ("key", "value"):
+            types, kind = pa.types, array.type
+            if types.is_large_string(kind) or types.is_string_view(kind):
+                array = array.cast(pa.string())
+            elif not (types.is_binary(kind) or types.is_string(kind)):
+                array = array.cast(pa.binary())
+        elif name == "timestamp":
+            if pa.types.is_timestamp(array.type):
+                array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+            array = array.cast(pa.int64())
+        columns[name] = array
+    return columns
+
+
+def row_source(
+    columns: dict[str, Any], headers: list[Sequence[RecordHeader]] | None, timestamp_ms: int
+) -> ColumnSource:
+    """What batches are made of, of columns as :func:`plain_columns` makes them."""
+    rows = len(next(iter(columns.values())))
+    return ColumnSource(
+        rows,
+        keys=_view(columns.get("key")),
+        values=_view(columns.get("value")),
+        timestamp_ms=timestamp_ms,
+        timestamps=_timestamps(columns.get("timestamp"), timestamp_ms),
+        headers=headers,
+    )
+
+
+def _view(array: Any) -> BinaryView | None:
+    if array is None:
+        return None
     if not len(array):
         return BinaryView(0, bytes(4), None)
     validity, offsets, data = array.buffers()
     return BinaryView(len(array), offsets, data, validity, array.offset)
 
 
-def _timestamps(pa: ModuleType, batch: Any, timestamp_ms: int) -> memoryview | None:
-    if "timestamp" not in batch.schema.names:
+def _timestamps(array: Any, timestamp_ms: int) -> memoryview | None:
+    if array is None:
         return None
-    array = batch.column("timestamp")
-    if pa.types.is_timestamp(array.type):
-        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
-    elif not pa.types.is_integer(array.type):
-        raise ValueError(f"the timestamp column holds {array.type}, not times or integers")
-    array = array.cast(pa.int64())
     if array.null_count:
         array = array.fill_null(timestamp_ms)
     if not len(array):
@@ -201,11 +290,11 @@ def _timestamps(pa: ModuleType, batch: Any, timestamp_ms: int) -> memoryview | N
     return memoryview(array.buffers()[1]).cast("B")[8 * array.offset : 8 * (array.offset + len(array))]
 
 
-def _headers(batch: Any) -> list[Sequence[RecordHeader]] | None:
-    if "headers" not in batch.schema.names:
+def _headers(columns: dict[str, Any]) -> list[Sequence[RecordHeader]] | None:
+    if "headers" not in columns:
         return None
     rows: list[Sequence[RecordHeader]] = []
-    for pairs in batch.column("headers").to_pylist():
+    for pairs in columns["headers"].to_pylist():
         rows.append(
             [(pair["key"], pair["value"]) if isinstance(pair, dict) else tuple(pair) for pair in pairs or ()]
         )

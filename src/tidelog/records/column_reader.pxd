@@ -36,6 +36,8 @@ cdef class BinaryColumn:
 cdef class RecordColumns:
     cdef readonly Py_ssize_t rows
     cdef readonly bint with_headers
+    cdef readonly bint with_keys
+    cdef readonly bint with_values
     cdef readonly BinaryColumn keys
     cdef readonly BinaryColumn values
     cdef readonly BinaryColumn header_keys

@@ -229,7 +229,8 @@ class RecordColumns:
     """Records of one partition, column by column, in memory that Arrow can use as it is.
 
     With ``with_headers`` their headers are kept too, in two columns of their own and the row at which each
-    record's end; otherwise headers are checked and left out.
+    record's end; otherwise headers are checked and left out. Without ``with_keys`` or ``with_values`` the
+    bytes of keys or values are not copied, and that column is empty.
     """
 
     __slots__ = (
@@ -244,10 +245,18 @@ class RecordColumns:
         "rows",
         "values",
         "with_headers",
+        "with_keys",
+        "with_values",
     )
 
     def __init__(
-        self, *, with_headers: bool = False, expected_bytes: int = 0, memory: memoryview | None = None
+        self,
+        *,
+        with_headers: bool = False,
+        with_keys: bool = True,
+        with_values: bool = True,
+        expected_bytes: int = 0,
+        memory: memoryview | None = None,
     ) -> None:
         """``expected_bytes`` of values get room at once, which is cheaper than to grow into it.
 
@@ -256,6 +265,8 @@ class RecordColumns:
         """
         self.rows = 0
         self.with_headers = with_headers
+        self.with_keys = with_keys
+        self.with_values = with_values
         self.keys = BinaryColumn()
         self.values = BinaryColumn()
         self._memory = memory
@@ -334,7 +345,7 @@ class RecordColumns:
     @cython.cfunc
     def _reserve(self, rows: cython.Py_ssize_t, size: cython.Py_ssize_t) -> None:
         self.keys.reserve(rows, 0)
-        self.values.reserve(rows, size)
+        self.values.reserve(rows, size if self.with_values else 0)
         _reserve(self._offsets, 8 * (self.rows + rows))
         _reserve(self._timestamps, 8 * (self.rows + rows))
         _reserve(self._timestamp_types, self.rows + rows)
@@ -376,14 +387,16 @@ class RecordColumns:
                 )
             if not wanted:
                 continue
-            if cursor.key_length > keys.room():
+            if self.with_keys and cursor.key_length > keys.room():
                 # As if the keys to come were as long as this one, but never longer than what is left.
                 keys.reserve(0, min(cursor.key_length * (count + 1), cursor.size - cursor.key_at))
             put_int64(offsets, row, offset)
             put_int64(timestamps, row, timestamp)
             types[row] = append_time
-            keys.put(source, cursor.key_at, cursor.key_length)
-            values.put(source, cursor.value_at, cursor.value_length)
+            if self.with_keys:
+                keys.put(source, cursor.key_at, cursor.key_length)
+            if self.with_values:
+                values.put(source, cursor.value_at, cursor.value_length)
             row += 1
             put_int32(header_ends, row, self.header_keys.rows)
         cursor.finish()

@@ -71,6 +71,27 @@ def in_place(codec: CodecModules, memory: memoryview, *positions: int) -> Any:
 # -- reading --------------------------------------------------------------------------------------
 
 
+@settings(max_examples=15, deadline=None)
+@given(records=records_given, with_keys=st.booleans(), with_values=st.booleans(), start=st.integers(0, 10))
+def test_columns_that_are_not_wanted_are_empty_and_the_others_are_the_same(
+    codec: CodecModules, records: list[Record], with_keys: bool, with_values: bool, start: int
+) -> None:
+    batch = encode_batch(records)
+    whole = codec.columns.decode_columns(batch, start, with_headers=True)
+    columns = codec.columns.RecordColumns(with_headers=True, with_keys=with_keys, with_values=with_values)
+    columns.append_batch(batch, start)
+    assert columns.rows == whole.rows
+    sizes = [
+        sum(len(each or b"") for each in kept)
+        for kept in ([r.key for r in records[start:]], [r.value for r in records[start:]])
+    ]
+    assert columns.size_bytes == sizes[0] * with_keys + sizes[1] * with_values
+    names = ["offset", "timestamp", "headers", *["key"] * with_keys, *["value"] * with_values]
+    rows = codec.arrow.to_arrow("orders", 3, columns, names)
+    rows.validate(full=True)
+    assert rows.equals(codec.arrow.to_arrow("orders", 3, whole).select(names))
+
+
 @settings(max_examples=30, deadline=None)
 @given(
     lists=st.lists(st.tuples(records_given, st.sampled_from(list(Codec))), min_size=1, max_size=4),
