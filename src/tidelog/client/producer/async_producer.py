@@ -20,23 +20,26 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.metadata import PartitionMetadata
+from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
 from tidelog.client.observers import Observers
 from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.options.network import network_settings
+from tidelog.client.producer.batch_input import BatchInput, check_records, is_table
 from tidelog.client.producer.batch_outcomes import BatchOutcomes
+from tidelog.client.producer.batch_result import BatchResult
+from tidelog.client.producer.batch_sender import BatchSender
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool
 from tidelog.client.producer.errors import TransactionAbortedError
 from tidelog.client.producer.health import ProducerActivity, ProducerHealth, producer_health
 from tidelog.client.producer.producer_metrics import ProducerStats, producer_metrics
-from tidelog.client.producer.quick_send import RecordFuture
+from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
 from tidelog.client.producer.record_accumulator import RecordAccumulator, upper_bound_bytes
 from tidelog.client.producer.record_future import DeferredRecord, Delivery
@@ -44,6 +47,7 @@ from tidelog.client.producer.send_path import Buffer, SendPath
 from tidelog.client.producer.send_port import SendPort
 from tidelog.client.producer.sender import Sender
 from tidelog.client.producer.settings import settings_from
+from tidelog.client.producer.table_sender import TableSender
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.producer.transaction_states import words
@@ -65,6 +69,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _CLOSED_BEFORE_SENT = "the producer was closed before the record was sent"
+_RECORDS_PER_STEP = 256
 
 
 class _Waiting(NamedTuple):
@@ -277,6 +282,115 @@ class AsyncProducer(Generic[K, V]):
             self._note_lost_record(error)
             raise
         return writer.future
+
+    async def send_batch(
+        self, topic: str, records: BatchInput, *, timeout: float | None = None
+    ) -> BatchResult:
+        """Send a collection of records or a table, wait, and return the outcome of every record.
+
+        Waits for room in ``buffer.memory`` while it reads ``records``, then for all acknowledgments; the
+        result has one outcome for each record that was read, whatever failed. A failed record does not keep
+        the others from being sent, but a transaction that it belongs to cannot be committed.
+
+        Args:
+            topic: Where the records go.
+            records: An iterable of ``ProducerRecord`` or ``ConsumerRecord`` objects, mappings with the fields
+                key, value, headers, timestamp_ms and partition, or tuples of these fields in this order; or a
+                table with the columns key, value, headers, timestamp and partition: a ``pyarrow.Table``,
+                ``RecordBatch`` or ``RecordBatchReader``, or a data frame that exports Arrow (polars, pandas).
+                Serializers, interceptors and ``partitioner.class`` do not see the rows of a table.
+            timeout: For how many seconds to send and to wait. Later records are not sent, and those that are
+                not acknowledged count as failed, though they may still be written. None: no limit;
+                ``delivery.timeout.ms`` bounds the wait for each record.
+
+        Returns:
+            A ``BatchResult``, a sequence of ``RecordOutcome`` in the order of ``records``.
+
+        Raises:
+            ValueError: ``records`` is no collection of records, or a column of the table cannot be sent.
+            TransactionStateError: The producer is transactional and no transaction has begun.
+            BatchSourceError: Reading ``records`` raised an error; its ``result`` has the outcomes so far.
+            TidelogError: The topic cannot be used; nothing was sent.
+
+        Example::
+
+            result = await producer.send_batch("orders", [(b"key", b"value"), {"value": b"other"}])
+            print(result.stored_count, [failed.index for failed in result.failures()])
+        """
+        check_records(records, asynchronous=True)
+        self._begin_call()
+        self.send_path.check_usable()
+        await self._wait_appended()
+        sender = BatchSender(await self._topic_queues(topic), self._note_lost_record, timeout)
+        if is_table(records):
+            rows = TableSender(sender, self._settings, self._accumulator, self._transactions)
+            await self._send_table(sender, rows, rows.read(records))
+        else:
+            await self._send_records(sender, records)
+        problem: Exception | None = None
+        try:
+            await self.flush(sender.remaining_s)
+        except Exception as error:
+            problem = error
+        return sender.finish(problem)
+
+    async def _send_records(self, sender: BatchSender, records: Any) -> None:
+        try:
+            if hasattr(records, "__aiter__"):
+                async for item in records:
+                    await self._send_item(sender, item)
+            else:
+                for count, item in enumerate(records):
+                    await self._send_item(sender, item)
+                    if not count % _RECORDS_PER_STEP:
+                        await asyncio.sleep(0)
+        except Exception as error:
+            sender.failure = error
+
+    async def _send_item(self, sender: BatchSender, item: object) -> None:
+        record = sender.read(item)
+        if record is None:
+            return
+        if sender.must_look_up(record.partition):
+            await self._look_up(sender, record.partition)
+        deferred = sender.send(record, self.send)
+        if deferred is not None:
+            await sender.wait_buffered(deferred)
+
+    async def _send_table(self, sender: BatchSender, rows: TableSender, batches: Iterator[Any]) -> None:
+        try:
+            for batch in batches:
+                for partition in rows.begin(batch):
+                    await self._look_up(sender, partition)
+                try:
+                    for needed in rows.write():
+                        if needed:
+                            await self.pool.wait_allocate(needed, self._settings.max_block_ms / 1000)
+                        elif self._accumulator.has_backlog:
+                            await asyncio.sleep(0)
+                except Exception as error:
+                    rows.give_up(error)
+                await asyncio.sleep(0)
+        except Exception as error:
+            sender.failure = error
+
+    async def _look_up(self, sender: BatchSender, partition: int | None) -> None:
+        with contextlib.suppress(TidelogError):
+            await self.look_up_topic(sender.topics.name)
+        sender.looked_up(partition)
+
+    async def look_up_topic(self, topic: str) -> None:
+        """Ask for the newest metadata of a topic, for partitions that the last do not have."""
+        fresh = await self.cluster.refresh([topic], deadline=Deadline(self._settings.max_block_ms))
+        known = fresh.topics.get(topic)
+        if known is not None and known.partitions:
+            self._accumulator.topic(known)
+
+    async def _topic_queues(self, topic: str) -> TopicQueues:
+        check_place(topic)
+        with self.stats.timed("metadata_wait_s"):
+            known = await self.cluster.wait_for_topic(topic, Deadline(self._settings.max_block_ms))
+        return self._accumulator.topic(known)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is acknowledged or has failed, without lingering."""

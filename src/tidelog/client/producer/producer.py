@@ -23,20 +23,25 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.loop_thread import LoopThread
-from tidelog.client.metadata import PartitionMetadata
+from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
 from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import ClientConfig
 from tidelog.client.producer.async_producer import AsyncProducer, open_send_port
+from tidelog.client.producer.batch_input import BatchInput, check_records, is_table
+from tidelog.client.producer.batch_result import BatchResult
+from tidelog.client.producer.batch_sender import BatchSender
 from tidelog.client.producer.buffer_pool import BufferExhaustedError
 from tidelog.client.producer.health import ProducerHealth
 from tidelog.client.producer.quick_send import TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
 from tidelog.client.producer.record_future import Delivery
+from tidelog.client.producer.table_sender import TableSender
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction
 from tidelog.client.retry import Deadline
 from tidelog.client.type_variables import K, V
+from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader
 
@@ -156,6 +161,89 @@ class Producer(Generic[K, V]):
             self._note_lost_record(error)
             raise
         return writer.future
+
+    def send_batch(self, topic: str, records: BatchInput, *, timeout: float | None = None) -> BatchResult:
+        """Send a collection of records or a table, wait, and return the outcome of every record.
+
+        Waits for room in ``buffer.memory`` while it reads ``records``, then for all acknowledgments; the
+        result has one outcome for each record that was read, whatever failed. A failed record does not keep
+        the others from being sent, but a transaction that it belongs to cannot be committed.
+
+        Args:
+            topic: Where the records go.
+            records: An iterable of ``ProducerRecord`` or ``ConsumerRecord`` objects, mappings with the fields
+                key, value, headers, timestamp_ms and partition, or tuples of these fields in this order; or a
+                table with the columns key, value, headers, timestamp and partition: a ``pyarrow.Table``,
+                ``RecordBatch`` or ``RecordBatchReader``, or a data frame that exports Arrow (polars, pandas).
+                Serializers, interceptors and ``partitioner.class`` do not see the rows of a table.
+            timeout: For how many seconds to send and to wait. Later records are not sent, and those that are
+                not acknowledged count as failed, though they may still be written. None: no limit;
+                ``delivery.timeout.ms`` bounds the wait for each record.
+
+        Returns:
+            A ``BatchResult``, a sequence of ``RecordOutcome`` in the order of ``records``.
+
+        Raises:
+            ValueError: ``records`` is no collection of records, or a column of the table cannot be sent.
+            TransactionStateError: The producer is transactional and no transaction has begun.
+            BatchSourceError: Reading ``records`` raised an error; its ``result`` has the outcomes so far.
+            TidelogError: The topic cannot be used; nothing was sent.
+
+        Example::
+
+            result = producer.send_batch("orders", [(b"key", b"value"), {"value": b"other"}])
+            print(result.stored_count, [failed.index for failed in result.failures()])
+        """
+        check_records(records)
+        check_place(topic)
+        if self._thread.is_current:
+            raise ClientClosedError("a delivery callback cannot wait for a batch: call send there")
+        self.send_path.check_usable()
+        topics = self._topic(topic, None, Deadline(self._settings.max_block_ms))
+        sender = BatchSender(topics, self.send_path.note_lost_record, timeout)
+        if is_table(records):
+            rows = TableSender(sender, self._settings, self._accumulator, self.send_path.transactions)
+            self._send_table(sender, rows, rows.read(records))
+        else:
+            self._send_records(sender, records)
+        problem: Exception | None = None
+        try:
+            self.flush(sender.remaining_s)
+        except Exception as error:
+            problem = error
+        return sender.finish(problem)
+
+    def _send_records(self, sender: BatchSender, records: Any) -> None:
+        try:
+            for item in records:
+                record = sender.read(item)
+                if record is not None:
+                    if sender.must_look_up(record.partition):
+                        self._look_up(sender, record.partition)
+                    sender.send(record, self.send)
+        except Exception as error:
+            sender.failure = error
+
+    def _send_table(self, sender: BatchSender, rows: TableSender, batches: Iterator[Any]) -> None:
+        try:
+            for batch in batches:
+                for partition in rows.begin(batch):
+                    self._look_up(sender, partition)
+                try:
+                    for needed in rows.write():
+                        if needed:
+                            self._allocate(needed, Deadline(self._settings.max_block_ms))
+                        else:
+                            self._accumulator.let_sender_run()
+                except Exception as error:
+                    rows.give_up(error)
+        except Exception as error:
+            sender.failure = error
+
+    def _look_up(self, sender: BatchSender, partition: int | None) -> None:
+        with contextlib.suppress(TidelogError):
+            self._call(self._core.look_up_topic(sender.topics.name))
+        sender.looked_up(partition)
 
     def ask_cluster(self, question: Callable[[Cluster], Awaitable[T]], what: str) -> T:
         """The answer to a question about the cluster, over this producer's connections.

@@ -44,17 +44,17 @@ from tidelog.records.record_codec import BatchBuilder, split
 
 _NEVER = float("inf")
 # Length, attributes, timestamp and offset deltas, key and value lengths and header count, at their longest.
-_RECORD_OVERHEAD = 36
-_HEADER_OVERHEAD = 10
+RECORD_OVERHEAD = 36
+HEADER_OVERHEAD = 10
 _BACKLOG_BYTES = 1 << 18
 _STAND_ASIDE_S = 0.005
 
 
 def upper_bound_bytes(record: SerializedRecord) -> int:
     """The most that a batch of this one record can take."""
-    size = HEADER_SIZE + _RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
+    size = HEADER_SIZE + RECORD_OVERHEAD + len(record.key or b"") + len(record.value or b"")
     for name, data in record.headers:
-        size += _HEADER_OVERHEAD + len(name) * 4 + len(data or b"")
+        size += HEADER_OVERHEAD + len(name) * 4 + len(data or b"")
     return size
 
 

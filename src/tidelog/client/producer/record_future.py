@@ -79,6 +79,10 @@ class DeferredRecord:
 
         self._appended.add_done_callback(appended)
 
+    async def buffered(self) -> Delivery:
+        """The future of the record in its batch, once there is room; raises why there was none."""
+        return await asyncio.shield(self._appended)
+
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         future = yield from asyncio.shield(self._appended).__await__()
         return (yield from future.__await__())

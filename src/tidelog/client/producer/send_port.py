@@ -1,8 +1,8 @@
 """``SendPort``: what a ``Producer`` uses of its core in the threads that send, beside the loop.
 
-A record whose batch is open wakes no other thread; what else ``Producer.send`` and ``send_arrow`` need of the
-core are the members below. Everything else goes over the loop, on which the core's state lives.
-``async_producer.open_send_port`` makes one; ``Producer`` alone uses it, from any number of threads.
+A record whose batch is open wakes no other thread; what else ``Producer.send``, ``send_arrow`` and
+``send_batch`` need of the core are the members below. Everything else goes over the loop, on which the core's
+state lives. ``async_producer.open_send_port`` makes one; ``Producer`` alone uses it, from any thread.
 """
 
 from __future__ import annotations

@@ -1,15 +1,16 @@
-"""Whole Arrow tables into batches, without an object per record (``send_arrow``).
+"""Whole Arrow tables into batches, without an object per record (``send_arrow``, ``send_batch``).
 
 A table goes row by row into the same batches that ``send`` fills, by the compiled codec (``records/arrow``):
 rows with a key by its hash, the rest to the partition that keyless records stick to, or all to one partition
-that the caller names. Interceptors, serializers and callbacks do not see rows.
+that the caller names. Interceptors, serializers and callbacks do not see rows. ``RowWriter`` appends rows,
+whichever call they come from; ``TableWriter`` is one ``send_arrow``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from tidelog.client.errors import RequestTimeoutError
@@ -97,27 +98,83 @@ class TableFuture:
                 NO_OFFSET if batch.base_offset == NO_OFFSET else batch.base_offset + first,
                 count,
             )
-            for batch, first, count in _located(self._pieces)
+            for batch, first, count in located(self._pieces)
         ]
 
 
-def _located(pieces: list[tuple[ProducerBatch, int, int]]) -> Iterator[tuple[ProducerBatch, int, int]]:
+def located(pieces: list[tuple[ProducerBatch, int, int]]) -> Iterator[tuple[ProducerBatch, int, int]]:
     """The pieces in the batches in which they ended: one that was split is in several."""
     for whole, start, count in pieces:
         done = 0
         while done < count:
             batch, first = whole.locate(start + done)
-            rows = min(count - done, batch.record_count - first)
+            # Only a batch that was closed knows its size, and only such a one is split.
+            size = batch.record_count or first + count - done
+            rows = min(count - done, size - first)
             yield batch, first, rows
             done += rows
 
 
 def _errors(pieces: list[tuple[ProducerBatch, int, int]]) -> Iterator[Exception]:
-    for batch, first, count in _located(pieces):
+    for batch, first, count in located(pieces):
         for index in range(first, first + count) if batch.record_errors else (first,):
             error = batch.error_of(index)
             if error is not None:
                 yield error
+
+
+class Rows(NamedTuple):
+    """Rows of a table for one partition, or for the one that keyless records stick to (None)."""
+
+    partition: int | None
+    source: ColumnSource
+    order: bytes | None = None
+    """The numbers of the rows, 32 bits each; None: all rows of ``source``."""
+
+    @property
+    def size(self) -> int:
+        """How many rows."""
+        return self.source.rows if self.order is None else len(self.order) // 4
+
+
+NoteRows = Callable[[Rows, int, AppendedRows], object]
+"""Receives the rows, the place of the first that was appended, and where they are now."""
+
+
+class RowWriter:
+    """Rows of tables on their way into the accumulator."""
+
+    def __init__(
+        self, accumulator: RecordAccumulator, transactions: TransactionManager | None, note: NoteRows
+    ) -> None:
+        self._accumulator = accumulator
+        self._transactions = transactions
+        self._note = note
+
+    def write(self, topics: TopicQueues, work: Iterable[Rows], needed_bytes: int) -> Iterator[int]:
+        """Append the rows, a batch at a time; a new batch takes ``needed_bytes`` of memory.
+
+        Between two batches it says how many bytes of memory the caller must get before it goes on. Where that
+        is 0 the sender should have a chance: batches are sent fastest while the processor's cache has them.
+        """
+        granted_bytes = 0
+        for rows in work:
+            at = 0
+            while at < rows.size:
+                appended = self._accumulator.append_rows(
+                    topics, rows.partition, rows.source, at, rows.order, needed_bytes, granted_bytes
+                )
+                if appended is None:
+                    granted_bytes = needed_bytes
+                    yield granted_bytes
+                    continue
+                granted_bytes = 0
+                self._note(rows, at, appended)
+                at = appended.end
+                if self._transactions is not None and self._transactions.is_transactional:
+                    self._transactions.add_partition(appended.batch.topic_partition)
+                    self._accumulator.wake()
+                yield 0
 
 
 class TableWriter:
@@ -136,8 +193,7 @@ class TableWriter:
                 "send_arrow does not ask partitioner.class: name the partition, or leave that option out"
             )
         self.future = TableFuture()
-        self._accumulator = accumulator
-        self._transactions = transactions
+        self._rows = RowWriter(accumulator, transactions, self._note)
         self._partition = partition
         self._ignore_keys = settings.ignore_keys
         self._sources = column_sources(table, int(time.time() * 1000))
@@ -148,59 +204,35 @@ class TableWriter:
                 f"the largest row of the table takes {self._needed_bytes} bytes, more than "
                 f"max.request.size={settings.max_request_size}",
             )
-        self._work: Iterator[tuple[int | None, ColumnSource, bytes | None]] = iter(())
-        self._current: tuple[int | None, ColumnSource, bytes | None] | None = None
-        self._at = 0
 
     def begin(self, topics: TopicQueues) -> None:
         """The topic is known: rows can be given their partitions."""
         self._topics = topics
-        self._work = self._plan(topics)
-        self._current = next(self._work, None)
 
     def write(self) -> Iterator[int]:
-        """Append the rows, a batch at a time.
+        """Append the rows; as :meth:`RowWriter.write`."""
+        return self._rows.write(self._topics, self._plan(self._topics), self._needed_bytes)
 
-        Between two batches it says how many bytes of memory the caller must get before it goes on. Where that
-        is 0 the sender should have a chance: batches are sent fastest while the processor's cache has them.
-        """
-        granted_bytes = 0
-        while self._current is not None:
-            partition, source, rows = self._current
-            appended = self._accumulator.append_rows(
-                self._topics, partition, source, self._at, rows, self._needed_bytes, granted_bytes
-            )
-            if appended is None:
-                granted_bytes = self._needed_bytes
-                yield granted_bytes
-                continue
-            granted_bytes = 0
-            self._note(appended)
-            end = source.rows if rows is None else len(rows) // 4
-            if self._at >= end:
-                self._current, self._at = next(self._work, None), 0
-            yield 0
+    def _note(self, rows: Rows, at: int, appended: AppendedRows) -> None:
+        self.future.add(appended.batch, appended.first, appended.end - at)
 
-    def _note(self, appended: AppendedRows) -> None:
-        self.future.add(appended.batch, appended.first, appended.end - self._at)
-        self._at = appended.end
-        if self._transactions is not None and self._transactions.is_transactional:
-            self._transactions.add_partition(appended.batch.topic_partition)
-            self._accumulator.wake()
-
-    def _plan(self, topics: TopicQueues) -> Iterator[tuple[int | None, ColumnSource, bytes | None]]:
+    def _plan(self, topics: TopicQueues) -> Iterator[Rows]:
         for source in self._sources:
-            if not source.rows:
-                continue
-            if self._partition is not None or source.keys is None or self._ignore_keys:
-                yield self._partition, source, None
-                continue
-            groups, keyless = partition_rows(source.keys, topics.partition_count)
-            for partition, rows in enumerate(groups):
-                if rows:
-                    yield partition, source, rows
-            if keyless:
-                yield None, source, keyless
+            if self._partition is not None:
+                yield Rows(self._partition, source)
+            else:
+                yield from rows_by_key(source, topics, ignore_keys=self._ignore_keys)
+
+
+def rows_by_key(source: ColumnSource, topics: TopicQueues, *, ignore_keys: bool) -> Iterator[Rows]:
+    """The rows by the partitions that their keys choose; last those without a key."""
+    if source.keys is None or ignore_keys:
+        yield Rows(None, source)
+        return
+    groups, keyless = partition_rows(source.keys, topics.partition_count)
+    for partition, order in enumerate(groups):
+        yield Rows(partition, source, order)
+    yield Rows(None, source, keyless)
 
 
 def _largest_row(table: Any) -> int:
