@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from tidelog.client.options.option_types import ProducerOptions as ProducerOptions
     from tidelog.client.partitioner import partition_for_key as partition_for_key
     from tidelog.client.producer.async_producer import AsyncProducer as AsyncProducer
+    from tidelog.client.producer.batch_result import BatchDeliveryError as BatchDeliveryError
+    from tidelog.client.producer.batch_result import BatchResult as BatchResult
+    from tidelog.client.producer.batch_result import BatchSourceError as BatchSourceError
     from tidelog.client.producer.buffer_pool import BufferExhaustedError as BufferExhaustedError
     from tidelog.client.producer.errors import ProducerFencedError as ProducerFencedError
     from tidelog.client.producer.errors import TransactionAbortableError as TransactionAbortableError
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from tidelog.client.resources import NewTopic as NewTopic
     from tidelog.client.resources import OffsetSpec as OffsetSpec
     from tidelog.client.resources import ResourceType as ResourceType
+    from tidelog.client.scanning.scan import scan as scan
     from tidelog.client.serialization import MsgspecDeserializer as MsgspecDeserializer
     from tidelog.client.serialization import MsgspecSerializer as MsgspecSerializer
     from tidelog.errors import ConfigError as ConfigError
@@ -89,6 +93,9 @@ EXPORTS = {
     "AsyncConsumer": "tidelog.client.consumer.async_consumer",
     "AsyncProducer": "tidelog.client.producer.async_producer",
     "AuthenticationError": "tidelog.client.errors",
+    "BatchDeliveryError": "tidelog.client.producer.batch_result",
+    "BatchResult": "tidelog.client.producer.batch_result",
+    "BatchSourceError": "tidelog.client.producer.batch_result",
     "BrokerUnreachableError": "tidelog.client.errors",
     "BufferExhaustedError": "tidelog.client.producer.buffer_pool",
     "ClientClosedError": "tidelog.client.errors",
@@ -136,6 +143,7 @@ EXPORTS = {
     "TransactionAbortableError": "tidelog.client.producer.errors",
     "TransactionStateError": "tidelog.client.producer.errors",
     "partition_for_key": "tidelog.client.partitioner",
+    "scan": "tidelog.client.scanning.scan",
 }
 """What ``tidelog`` and ``tidelog.client`` offer, and the modules that have it."""
 
