@@ -162,7 +162,8 @@ def test_foreign_readers_see_every_part_of_every_record(
     """Null and empty keys and values differ, headers keep order, duplicates and nulls, times stay."""
     topic = new_topic(1, **{"message.timestamp.after.max.ms": str(2**62)})
     witnesses = Witnesses(bootstrap, topic)
-    with Producer(bootstrap_servers=bootstrap, compression_type=codec) as producer:
+    options: dict[str, Any] = {"compression_type": codec}
+    with Producer(bootstrap_servers=bootstrap, **options) as producer:
 
         @settings(max_examples=20, deadline=None, database=None, suppress_health_check=list(HealthCheck))
         @given(batches, st.sampled_from([*FORMS, "table"]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tidelog.client.metadata import check_place
 from tidelog.client.options import CONSUMER, ClientConfig
@@ -12,6 +12,7 @@ from tidelog.client.scanning.scan_source import ScanSource
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
+    from tidelog.client.options.option_types import ConsumerOptions
     from tidelog.client.scanning.topic_scan import TopicScan
 
 _REFUSED = {
@@ -39,7 +40,7 @@ def scan(
     where: Any = None,
     limit: int | None = None,
     batch_size: int = MAX_BATCH_ROWS,
-    **keywords: object,
+    **keywords: Unpack[ConsumerOptions[bytes, bytes]],
 ) -> TopicScan:
     """Return a topic as a lazy table, which pyarrow, DuckDB, polars and pandas read.
 
