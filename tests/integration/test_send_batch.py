@@ -340,6 +340,16 @@ def test_after_the_timeout_the_rest_fails_and_is_counted(tmp_path: Path, face: s
         broker.start()
 
 
+@faces
+def test_no_row_of_a_table_is_sent_after_the_timeout(
+    bootstrap: str, new_topic: Callable[..., str], face: str
+) -> None:
+    topic = new_topic()
+    result = send(face, bootstrap, topic, pa.table({"value": [b"1", b"2"]}), timeout=0)
+    assert {type(each.error) for each in result} == {RequestTimeoutError}
+    assert (len(result), values(bootstrap, topic)) == (2, [[]])
+
+
 def test_an_input_that_fails_reports_what_was_sent_before(
     bootstrap: str, new_topic: Callable[..., str]
 ) -> None:

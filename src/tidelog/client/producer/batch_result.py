@@ -178,6 +178,13 @@ class BatchResult(Sequence[RecordOutcome]):
         self._offsets[index] = _FIRST_ERROR - number
         self.failed_count += 1
 
+    def fail_pending(self, error: Exception) -> None:
+        """Fail the records whose outcome is open."""
+        at = 0
+        for _ in range(self._offsets.count(_PENDING)):
+            at = self._offsets.index(_PENDING, at)
+            self.fail(at, error)
+
     def _outcome(self, index: int) -> RecordOutcome:
         offset = self._offsets[index]
         error = self._errors[_FIRST_ERROR - offset] if offset <= _FIRST_ERROR else None

@@ -118,11 +118,8 @@ class BatchSender:
     def read(self, item: object) -> RecordParts | None:
         """The parts of the next item of the input; None where it has failed already."""
         index = self.result.begin()
-        if self.is_late():
-            assert self._too_late is not None
-            self.fail(index, self._too_late)
-            return None
         try:
+            self.check_time()
             return record_parts(item, self.topics.name)
         except Exception as error:
             self.fail(index, error)
@@ -187,26 +184,22 @@ class BatchSender:
             self._last_error = error
             self._note_lost_record(error)
 
-    def is_late(self) -> bool:
-        """Whether the time for the batch is up: what comes now is not sent."""
+    def check_time(self) -> None:
+        """Raise if the time for the batch is up: later records are not sent."""
         if self._end is None:
-            return False
+            return
         if self._too_late is None and time.monotonic() >= self._end:
             self._too_late = RequestTimeoutError(
                 f"the record was not sent, because the {self._timeout:g} s for its batch were over"
             )
-        return self._too_late is not None
+        if self._too_late is not None:
+            raise self._too_late
 
     # Tables
 
     def begin_rows(self, count: int) -> int:
         """So many more rows of a table have been read; the index of the first."""
-        first = self.result.begin_many(count)
-        if self.is_late():
-            assert self._too_late is not None
-            for index in range(first, first + count):
-                self.fail(index, self._too_late)
-        return first
+        return self.result.begin_many(count)
 
     def rows_appended(self, indexes: Sequence[int], batch: ProducerBatch, first: int) -> None:
         """These rows are records of ``batch`` from ``first`` on."""
@@ -226,6 +219,7 @@ class BatchSender:
                 "the record was not acknowledged before the timeout of its batch; it may still be written"
             )
         self._tracker.settle_all(problem)
+        self.result.fail_pending(self.failure or problem)
         if self.failure is not None:
             raise BatchSourceError(
                 f"the input of the batch failed after {len(self.result)} records: {self.failure}", self.result

@@ -63,18 +63,14 @@ class TableSender:
         self._gone = bytearray(batch.num_rows)
         self._batch = batch
         self._partitions: list[int | None] | None = None
-        if self._sender.is_late():
-            self._gone = bytearray(b"\x01") * batch.num_rows
-            return set()
         if "partition" in batch.schema.names:
             self._partitions = batch.column("partition").to_pylist()
             return {each for each in set(self._partitions) if self._sender.must_look_up(each)}
         return set()
 
     def write(self) -> Iterator[int]:
-        """Append the rows; as ``RowWriter.write``."""
-        if self._sender.is_late():
-            return
+        """Append the rows; as ``RowWriter.write``. Raises once the time for the batch is up."""
+        self._sender.check_time()
         columns = plain_columns(self._batch)
         headers = self._headers(columns)
         self._check_partitions()
@@ -83,7 +79,9 @@ class TableSender:
             return
         source = row_source(columns, headers, int(time.time() * 1000))
         needed = max(self._settings.batch_size, 1, largest)
-        yield from self._writer.write(self._sender.topics, self._plan(source), needed)
+        for wanted in self._writer.write(self._sender.topics, self._plan(source), needed):
+            yield wanted
+            self._sender.check_time()
 
     def give_up(self, error: Exception) -> None:
         """Fail the rows that are left of the current Arrow batch."""
