@@ -44,7 +44,8 @@ class ForegroundCommand:
         assert found is not None, self.said
         return found[1]
 
-    def start(self) -> None:
+    def start(self, ready: str = "ready\n") -> None:
+        """Start it, and wait until it prints ``ready``."""
         self._out.parent.mkdir(parents=True, exist_ok=True)
         environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -57,7 +58,7 @@ class ForegroundCommand:
                 env=environment,
             )
         deadline = time.monotonic() + START_TIMEOUT_S
-        while "ready\n" not in self.said:
+        while ready not in self.said:
             code = self._process.poll()
             assert code is None, f"it ended with {code}:\n{self.complaints}"
             assert time.monotonic() < deadline, f"it is not ready:\n{self.said}{self.complaints}"

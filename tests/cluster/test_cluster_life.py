@@ -42,7 +42,7 @@ def test_a_broker_may_die_and_a_second_start_goes_on_with_the_data(tmp_path: Pat
         lines.write_text("one\ntwo\nthree\n")
         assert tidelog("produce", "orders", "--acks", "all", "--file", str(lines)).returncode == 0
         deadline = time.monotonic() + WAIT_S
-        while "bring it back with\n  tidelog start" not in cluster.complaints:
+        while "restart it with\n  tidelog start" not in cluster.complaints:
             assert time.monotonic() < deadline, cluster.complaints
             time.sleep(0.05)
         assert "broker 2 at 127.0.0.1:" in cluster.complaints

@@ -26,7 +26,8 @@ Errors. A ``KafkaError`` becomes an error response here and nowhere else: in the
 ``refuse(request, error)``, of a long request in a thread. Any other exception is a bug: it is logged once and
 answered as UNKNOWN_SERVER_ERROR. What cannot be read at all (``WireError``), an API that is not served and a
 version that does not exist close the connection, as in Kafka; ApiVersions alone is answered in every version.
-A broker that has just come into its cluster closes the connections of those who ask what there is.
+A request for metadata waits while a broker that has just started has none; if none come in time, its
+connection is closed.
 """
 
 from __future__ import annotations
@@ -310,9 +311,9 @@ class Dispatcher:
         if not api.accepts(version) and key != ApiKey.API_VERSIONS:
             raise WireError(f"it sent {api.name} version {version}, which is not supported")
         if key in _ABOUT_THE_CLUSTER and not self._membership.is_informed:
-            # Some clients give a topic up for which they are told once that it does not exist; all of them
-            # ask another broker where one is not there yet.
-            raise WireError(f"it sent {api.name} before the controller has told this broker what there is")
+            # Some clients give up a topic that is reported once as unknown; all of them can wait.
+            context = RequestContext(connection, version, correlation_id, client_id)
+            return self._take_apart(header, context, connection.keep(frame), pos)
         if key not in _USUAL and key not in self._routes:
             context = RequestContext(connection, version, correlation_id, client_id)
             return self._take_apart(header, context, connection.keep(frame), pos)
@@ -468,6 +469,15 @@ class Dispatcher:
         pos: int,
         promise: PromisedAnswer,
     ) -> None:
+        if header.api_key in _ABOUT_THE_CLUSTER and not self._membership.is_informed:
+            promise.only_waits()
+            if not await self._membership.wait_until_informed():
+                # The broker has logged once that it has no metadata; its clients ask another one.
+                logger.debug("Closing %s: there is no metadata to answer with", context.connection)
+                frame.release()
+                context.connection.close()
+                return
+            promise.works()
         try:
             async with self._slot(header):
                 if header.api_key not in self._routes:

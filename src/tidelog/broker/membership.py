@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.broker.nearest_replica import NearestReplica
@@ -121,6 +121,13 @@ class CoordinatorLinks(Protocol):
         """Have another broker write records; raises what keeps it from being asked."""
 
 
+class Serve(Protocol):
+    """Opens the listeners of a broker."""
+
+    def __call__(self, only: Collection[str] | None = None) -> None:
+        """Accept connections by the listeners with these names, or by all."""
+
+
 class RestOfBroker(NamedTuple):
     """What a membership works on."""
 
@@ -180,9 +187,10 @@ class Membership(Protocol):
     def follow(self, delta: ImageDelta) -> Iterator[None]:
         """Bring partitions in line with changed metadata, if it is these that tell; one log at a time."""
 
-    async def join(
-        self, registration: BrokerRegistration, serve: Callable[[], None], *, after_crash: bool
-    ) -> None:
+    async def wait_until_informed(self) -> bool:
+        """Wait for a bounded time until this broker can say what there is; whether it can."""
+
+    async def join(self, registration: BrokerRegistration, serve: Serve, *, after_crash: bool) -> None:
         """Register, and ``serve`` when requests may come."""
 
     def give_up(self) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tidelog.broker.membership import MetadataParts, RestOfBroker
+from tidelog.broker.membership import MetadataParts, RestOfBroker, Serve
 from tidelog.broker.served import SERVED
 from tidelog.clock import Clock
 from tidelog.controller.controller import Controller
@@ -83,9 +83,11 @@ class Standalone:
         if delta.topics:
             yield from self._partitions.apply_in_steps(sorted(delta.topics))
 
-    async def join(
-        self, registration: BrokerRegistration, serve: Callable[[], None], *, after_crash: bool
-    ) -> None:
+    async def wait_until_informed(self) -> bool:
+        """Nothing has to come from elsewhere."""
+        return True
+
+    async def join(self, registration: BrokerRegistration, serve: Serve, *, after_crash: bool) -> None:
         """Register; nobody speaks to this broker before that."""
         await self._store.create(
             znodes.broker_path(self._config.node_id), registration.encode(), ephemeral=True

@@ -12,6 +12,8 @@ loop. The semantics are those of :class:`~tidelog.metadata.store.SharedStore`:
   otherwise. What is that large and has cost the connection ``_MAX_LOSSES`` times is given up
   (:class:`TooLargeError`), and nothing as large is sent again. A connection that ends in the middle of its
   login was not lost by what waits behind that.
+- A connection that is lost is one line in the log, and one more when it is back. kazoo's own lines, one for
+  each attempt, are not shown unless the level of ``tidelog.metadata.zookeeper.kazoo`` is lowered.
 - Watches are ZooKeeper's one-shot ones, set again before the watcher is told, so that no change falls
   between.
 
@@ -76,6 +78,7 @@ from tidelog.metadata.zookeeper_watch import Watch
 from tidelog.metrics.histogram import Histogram
 
 logger = logging.getLogger(__name__)
+logger.getChild("kazoo").setLevel(logging.ERROR)
 
 T = TypeVar("T")
 _LOST = (ConnectionLoss, OperationTimeoutError)
@@ -370,7 +373,14 @@ class ZooKeeperStore:
                 if self._refused:
                     # There will be no other session: whoever asks is told so.
                     self._connected.set()
-        logger.info("ZooKeeper session 0x%x is %s", self._session, told.value)
+        if told is SessionState.SUSPENDED:
+            logger.warning(
+                "The connection to ZooKeeper at %s is lost (session 0x%x), reconnecting",
+                self._hosts,
+                self._session,
+            )
+        else:
+            logger.info("ZooKeeper session 0x%x is %s", self._session, told.value)
         for listener in tuple(self._listeners):
             listener(told)
         if told is SessionState.CONNECTED:

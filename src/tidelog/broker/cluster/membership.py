@@ -24,7 +24,7 @@ from tidelog.broker.cluster.registration import register, wait_until_missed
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
 from tidelog.broker.cluster.throttles import Throttles
-from tidelog.broker.membership import RestOfBroker
+from tidelog.broker.membership import RestOfBroker, Serve
 from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
 from tidelog.client.address import Address
@@ -174,12 +174,15 @@ class ClusterMembership:
         self.given_up = True
 
     async def join(
-        self, registration: BrokerRegistration, serve: Callable[[], None], *, after_crash: bool = False
+        self, registration: BrokerRegistration, serve: Serve, *, after_crash: bool = False
     ) -> None:
-        """Register and take part in the election."""
-        # The controller speaks to a broker as soon as it is registered.
-        serve()
+        """Register and take part in the election.
+
+        The listeners that brokers use open when this one is registered, as the controller connects then; the
+        others when it has sent the metadata. Until then clients are refused, and ask another broker.
+        """
         self._registration = registration
+        self._serve = serve
         config = self._config
         settings = ControllerSettings(
             broker_id=config.node_id,
@@ -209,15 +212,27 @@ class ClusterMembership:
                 logger.info("Broker %d looks around again: %s", config.node_id, error)
         await self.controller.start()
         self._schedule_shrinking()
-        try:
-            async with asyncio.timeout(_INFORMED_TIMEOUT_S):
-                await self.controller_requests.informed.wait()
-        except TimeoutError:
+        await self.wait_until_informed()
+        if not self.controller_requests.informed.is_set():
             self.controller_requests.expects_topics = False
             if self._feed.image.brokers:
                 self.controller_requests.informed.set()
             else:
-                logger.warning("No controller has told this broker anything yet; it turns clients away")
+                logger.warning(
+                    "This broker has no metadata after %d s, as it has heard from no controller: it closes "
+                    "connections that ask for metadata until it has",
+                    _INFORMED_TIMEOUT_S,
+                )
+        serve()
+
+    async def wait_until_informed(self) -> bool:
+        """Wait for a bounded time until a controller has said what there is; whether one has."""
+        try:
+            async with asyncio.timeout(_INFORMED_TIMEOUT_S):
+                await self.controller_requests.informed.wait()
+        except TimeoutError:
+            return False
+        return self.is_informed
 
     async def _look_around(self, *, after_crash: bool) -> None:
         """What must be known, or have happened, before this broker registers for the first time."""
@@ -243,6 +258,7 @@ class ClusterMembership:
             return
         pause_ms = config.int("controlled.shutdown.retry.backoff.ms")
         waited = True
+        reason = ""
         for _ in range(1 + config.int("controlled.shutdown.max.retries")):
             if not waited:
                 await asyncio.sleep(pause_ms / 1000)
@@ -257,19 +273,19 @@ class ClusterMembership:
                     timeout_ms=timeout_ms,
                 )
             except KafkaError as error:
-                logger.warning("Nobody takes over what this broker leads: %s", error)
+                reason = str(error)
                 if not self._connected:
-                    return
+                    break
                 continue
             if response.error_code == ErrorCode.NONE and not response.remaining_partitions:
                 return
             waited = False
-            logger.info(
-                "The controller has not taken over everything yet: %s, %d partitions",
-                ErrorCode(response.error_code).name,
-                len(response.remaining_partitions),
-            )
-        logger.warning("This broker stops though it leads partitions still")
+            reason = "no other replica can lead"
+            if response.error_code != ErrorCode.NONE:
+                reason = f"the controller answered {ErrorCode(response.error_code).name}"
+            logger.info("Still leading %d partitions: %s", len(response.remaining_partitions), reason)
+        led = sum(each.is_leader for each in self._partitions)
+        logger.warning("Stopping while leading %d partitions: %s", led, reason)
 
     async def close(self) -> None:
         """End everything; the session is the store's to end."""
@@ -313,6 +329,7 @@ class ClusterMembership:
             earlier_session=self._registered_in,
         )
         self._registered_in = self._store.session_id
+        self._serve(self._control_listeners)
         self.controller_requests.registered()
         logger.info("Broker %d is registered in epoch %d", self._config.node_id, self.broker_epoch)
 

@@ -1,4 +1,5 @@
-"""A listening socket: accepts while there is room, turns away addresses that have too many connections.
+"""A listener: bound at once, listening from ``listen`` on, so that clients are refused until then and ask
+another broker. Accepts while there is room, turns away addresses that have too many connections.
 
 When the broker or the listener is full, or three quarters of the files that the process may open are sockets
 (a crowd of connections must not keep logs from being opened), the acceptor stops listening for events and the
@@ -54,13 +55,26 @@ class Acceptor:
         self._accepting = False
         self._pause_timer: asyncio.TimerHandle | None = None
         self._early: set[socket.socket] = set()
-        self._sock = _bind(listener, backlog)
+        self._backlog = backlog
+        self._is_listening = False
+        self._sock = _bind(listener)
         self.listener = listener._replace(port=self._sock.getsockname()[1])
+
+    def listen(self) -> None:
+        """Begin to listen and to accept; a second call changes nothing."""
+        if not self._is_listening:
+            try:
+                self._sock.listen(self._backlog)
+            except OSError as error:
+                raise ConfigError(_bind_failure(self.listener, error)) from error
+            self._is_listening = True
+        self.resume()
 
     def resume(self) -> None:
         """Accept, if there is room, no pause is to be kept, and it is not being done already."""
         if (
-            self._accepting
+            not self._is_listening
+            or self._accepting
             or self._pause_timer is not None
             or self._sock.fileno() < 0
             or not self._has_room()
@@ -175,8 +189,8 @@ def _plain_ip(ip: str) -> str:
     return ip.removeprefix("::ffff:")
 
 
-def _bind(listener: Listener, backlog: int) -> socket.socket:
-    """A listening socket: every interface means IPv4 and IPv6 alike, a host name its IPv4 address first."""
+def _bind(listener: Listener) -> socket.socket:
+    """A bound socket: every interface means IPv4 and IPv6 alike, a host name its IPv4 address first."""
     host = listener.host or None
     preferred = socket.AF_INET6 if host is None else socket.AF_INET
     try:
@@ -189,7 +203,7 @@ def _bind(listener: Listener, backlog: int) -> socket.socket:
     failure = OSError(errno.EADDRNOTAVAIL, "")
     for family, _, _, _, address in sorted(found, key=lambda info: info[0] != preferred):
         try:
-            return _listen(family, address, backlog, both=host is None)
+            return _bound(family, address, both=host is None)
         except OSError as error:
             failure = error
             if error.errno not in _NO_SUCH_FAMILY:
@@ -197,14 +211,13 @@ def _bind(listener: Listener, backlog: int) -> socket.socket:
     raise ConfigError(_bind_failure(listener, failure)) from failure
 
 
-def _listen(family: int, address: tuple[object, ...], backlog: int, *, both: bool) -> socket.socket:
+def _bound(family: int, address: tuple[object, ...], *, both: bool) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if both else 1)
         sock.bind(address)
-        sock.listen(backlog)
         sock.setblocking(False)
     except OSError:
         sock.close()

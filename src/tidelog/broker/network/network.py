@@ -2,8 +2,8 @@
 expiry.
 
 The roles of Kafka's SocketServer on one loop. ``open`` binds the listeners, so that a port in use is an
-error at start; ``start`` begins to accept, when the rest of the broker is ready; ``stop_requests`` and
-``close`` are the two halves of a shutdown.
+error at start; ``start`` begins to listen and to accept, when the rest of the broker is ready, on all
+listeners or on some first; ``stop_requests`` and ``close`` are the two halves of a shutdown.
 
 One listener may be kept apart from the others (``control.plane.listener.name``): it is a network of its own,
 with its own buffers and none of the limits, and it is looked at not only when the loop comes to it, but also
@@ -22,7 +22,7 @@ import socket
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
@@ -178,15 +178,18 @@ class Network:
             self.apart_busy.observer = observer
             self._apart.observe(None if observer is None else self.apart_busy, answer_log)
 
-    def start(self) -> None:
-        """Accept connections and serve them."""
+    def start(self, only: Collection[str] | None = None) -> None:
+        """Accept connections and serve them, on all listeners or on those named in ``only``."""
         if self._apart is not None:
-            self._apart.start()
+            self._apart.start(only)
         for acceptor in self._acceptors:
-            acceptor.resume()
-        self._expire_idle()
-        now = self.loop.time()
-        self._look_at_quiet(now, now)
+            if only is None or acceptor.listener.name in only:
+                acceptor.listen()
+        if self._idle_timer is None:
+            self._expire_idle()
+        if self._quiet_timer is None:
+            now = self.loop.time()
+            self._look_at_quiet(now, now)
 
     @property
     def sockets(self) -> int:

@@ -74,7 +74,7 @@ def start(
     """Start a whole cluster on this machine: ZooKeeper and brokers, each a process of its own.
 
     With three brokers or more, topics get three replicas of which two must be in sync. Ctrl-C stops
-    everything; the data stay. A broker that dies is told of, and the others go on.
+    everything; the data stay. A broker that dies is reported, and the others go on.
 
     With --secure clients and brokers speak SASL_SSL and log in, and access rules decide who may do what. The
     first start makes certificates and the first user, admin, under DIR/security.

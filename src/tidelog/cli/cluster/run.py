@@ -1,8 +1,9 @@
 """The order of things in ``tidelog cluster start``: ZooKeeper, then all brokers at once; back in that order.
 
 Every broker is ``tidelog start`` in a process of its own. A broker that ends before it is ready ends the
-start; one that ends later is told of and the others go on, for that is what a cluster is for. Whatever ends
-this process, SIGKILL too, ends them all (``tidelog.processes``).
+start. One that ends later is reported with the command that restarts it, and the others go on; when no
+broker is left, not even one that was restarted with that command, this command ends with its ZooKeeper.
+Whatever ends this process, SIGKILL too, ends them all (``tidelog.processes``).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 
 from tidelog.cli.cluster.layout import ClusterSettings
 from tidelog.cli.failure import Failure
-from tidelog.cli.foreground import HOST, StopRequests, done_before
+from tidelog.cli.foreground import HOST, StopRequests, done_before, is_free
 from tidelog.cli.output import complain, is_terminal, remark
 from tidelog.cli.zookeeper import ended_servers, start_ensemble
 from tidelog.processes.children import Child
@@ -19,6 +20,9 @@ from tidelog.processes.zookeeper import ZooKeeperEnsemble
 
 INTERRUPTED = 130
 _READY = "Tidelog is ready on "
+# Brokers that are killed together are noticed one after the other.
+_TOGETHER_S = 1.0
+_POLL_S = 1.0
 _TRY = """
   Try, in another terminal:
 
@@ -68,6 +72,11 @@ class Broker:
         finally:
             for event in (self._started, self._ready, self._over):
                 event.set()
+
+    @property
+    def port(self) -> int:
+        """Its port, once it is ready."""
+        return int(str(self.address).rpartition(":")[2])
 
     async def wait_over(self) -> None:
         """Wait until it has ended."""
@@ -141,25 +150,34 @@ class LocalCluster:
             remark(_TRY.format(server="" if usual else f" -b {self._brokers[0].address}"))
 
     async def _watch(self) -> None:
-        """Say what ends by itself; fails when no broker is left."""
-        zookeeper = asyncio.create_task(self._tell_zookeeper_end())
+        """Report each process that ends; fails when no broker is left."""
+        zookeeper = asyncio.create_task(self._report_zookeeper_end())
         try:
-            await asyncio.gather(*(self._tell_end(broker) for broker in self._brokers))
+            await asyncio.gather(*(self._report_end(broker) for broker in self._brokers))
+            while self._is_any_left():  # noqa: ASYNC110
+                await asyncio.sleep(_POLL_S)
         finally:
             zookeeper.cancel()
-        raise Failure(f"no broker is left: see their logs in {self._settings.log(1).parent}")
-
-    async def _tell_end(self, broker: Broker) -> None:
-        await broker.wait_over()
-        code = broker.child.exit_code
-        how = "was stopped" if code == 0 else f"has ended with code {code}"
-        port = int(str(broker.address).rpartition(":")[2])
-        complain(
-            f"broker {broker.id} at {broker.address} {how} (log: {broker.child.log}); bring it back with\n  "
-            + self._settings.start_command(broker.id, port)
+        raise Failure(
+            "no broker is left: run the same `tidelog cluster start` command again, which continues with the "
+            f"data in {self._settings.directory} (logs: {self._settings.log(1).parent})"
         )
 
-    async def _tell_zookeeper_end(self) -> None:
+    async def _report_end(self, broker: Broker) -> None:
+        await broker.wait_over()
+        await asyncio.sleep(_TOGETHER_S)
+        code = broker.child.exit_code
+        how = "was stopped" if code == 0 else f"has ended with code {code}"
+        ended = f"broker {broker.id} at {broker.address} {how} (log: {broker.child.log})"
+        if self._is_any_left():
+            ended += f"; restart it with\n  {self._settings.start_command(broker.id, broker.port)}"
+        complain(ended)
+
+    def _is_any_left(self) -> bool:
+        """Whether a broker runs: one of this command's own, or one that was restarted by hand."""
+        return any(broker.child.is_running or not is_free(broker.port) for broker in self._brokers)
+
+    async def _report_zookeeper_end(self) -> None:
         if self._ensemble is None:
             return
         async for server in ended_servers(self._ensemble):

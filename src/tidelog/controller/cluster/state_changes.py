@@ -2,8 +2,9 @@
 the brokers.
 
 One call moves many partitions (or replicas) to one phase. Those that may not go there from where they are
-stay, and that is logged; so are those that cannot be written or for which nobody can lead. What the brokers
-must hear is gathered in one ``ControlBatch`` and sent when everything is written.
+stay, and that is logged. Partitions for which no leader is found are one line for each reason, however many
+they are, and those that were in such a line are in no further one until they have had a leader. What the
+brokers must hear is gathered in one ``ControlBatch`` and sent when everything is written.
 
 Only the controller's one task calls this. :class:`ControllerMoved` goes through to it; nothing is sent then.
 """
@@ -43,6 +44,8 @@ logger = logging.getLogger(__name__)
 
 StateChangeOutcome = KafkaError | None
 
+_MOST_NAMED = 5
+
 
 class Election(enum.Enum):
     """How a leader is to be found; see ``elections``."""
@@ -74,6 +77,8 @@ class StateChanges:
         self._send = send
         self._unclean_topics = unclean_topics
         self._counts = counts or ControllerCounts()
+        self._leaderless: set[TopicPartition] = set()
+        """Partitions without a leader that the log has named already."""
 
     # Partitions
 
@@ -164,10 +169,26 @@ class StateChanges:
             for partition, error in written.failed.items():
                 outcomes[partition] = _no_leader(partition, str(error))
             remaining = written.stale
-        for partition, outcome in outcomes.items():
-            if outcome is not None:
-                logger.warning("Partition %s gets no leader: %s", partition, outcome.message)
+        self._log_leaderless(outcomes, election)
         return outcomes
+
+    def _log_leaderless(
+        self, outcomes: Mapping[TopicPartition, StateChangeOutcome], election: Election
+    ) -> None:
+        """One line for each reason why partitions have no leader; a broker that shuts down logs its own."""
+        by_reason: dict[str, list[TopicPartition]] = {}
+        for partition, outcome in outcomes.items():
+            if outcome is None:
+                self._leaderless.discard(partition)
+            elif partition not in self._leaderless:
+                by_reason.setdefault(outcome.message.partition(": ")[2], []).append(partition)
+        level = logging.INFO if election is Election.SHUTDOWN else logging.WARNING
+        for reason, partitions in by_reason.items():
+            named = ", ".join(map(str, partitions[:_MOST_NAMED]))
+            more = f" and {len(partitions) - _MOST_NAMED} more" if len(partitions) > _MOST_NAMED else ""
+            logger.log(level, "No leader for %d partitions: %s: %s%s", len(partitions), reason, named, more)
+            if level == logging.WARNING:
+                self._leaderless.update(partitions)
 
     def _decide(
         self, partition: TopicPartition, known: Leadership | None, election: Election
