@@ -34,13 +34,14 @@ _TIMEOUT_S = 10.0
 LEFT_OUT: Mapping[str, Mapping[str, str]] = {
     "broker/handlers/produce.py": {
         "                partition.counts.produce_requests += 1\n": "",
-        "if quotas.request is not None and not is_timed:": "if False:",
+        "if quotas.request is not None:\n            if": "if False:\n            if",
         "not quotas.on_produce\n": "True\n",
     },
     "broker/handlers/fetch.py": {
         "        partition.counts.bytes_out += found.length\n": "",
         "payer = self._payer(connection, frame, request) if self._quotas.on_fetch else None": "payer = None",
     },
+    "broker/dispatch.py": {"request_time = self.request_time\n": "request_time = None\n"},
     "replication/partition.py": {"        self.counts.fetch_requests += 1\n": ""},
     "broker/network/connection.py": {"observer = self._network.observer\n": "observer = None\n"},
 }

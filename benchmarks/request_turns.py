@@ -45,7 +45,7 @@ def compare(
     """
     plain, *others = brokers
     for depth in DEPTHS:
-        for load in _loads(requests):
+        for load in loads(requests):
             used = _in_turns(list(brokers.values()), load, depth, turns)
             costs = dict(zip(brokers, used, strict=True))
             label = f"{load[0]}, {depth} in flight"
@@ -58,7 +58,9 @@ def compare(
                 figures.add(benchmark, contestant, f"more CPU per {label}, {which}", more, "%", "lower")
 
 
-def _loads(requests: int) -> list[Load]:
+def loads(requests: int) -> list[Load]:
+    """The requests that are compared; ``requests``: how many small ones each connection sends."""
+
     def small(broker: BrokerProcess, topic: str) -> Lanes:
         return produce_lanes(broker, topic, (1, 100), requests)
 

@@ -323,8 +323,7 @@ class Broker:
             self.clock,
             config.int("queued.max.requests"),
         )
-        self.quotas.on_change = self._dispatcher.measure_requests
-        self._dispatcher.measure_requests()
+        self.quotas.on_change = self._time_requests
         self.tls_listeners = self._open_tls()
         tls = None if self.tls_listeners is None else self.tls_listeners.by_name
         limits = network_limits(config)
@@ -337,6 +336,7 @@ class Broker:
             self.authorization.sessions = self.network.sessions
         self._limit_addresses(self.image.quotas)
         ports = self.network.open(config.listeners, self.membership.control_listener)
+        self._time_requests()
         self.advertised = reachable(config.advertised_listeners, ports)
 
     async def _open_metrics(self) -> None:
@@ -551,6 +551,11 @@ class Broker:
             self.running_telemetry.subscriptions_changed()
         yield from self.membership.follow(delta)
         self._on_roles(delta)
+
+    def _time_requests(self) -> None:
+        """Time requests while there is a quota of that."""
+        self._dispatcher.request_time = self.quotas.request
+        self.network.time_requests(self.quotas.request)
 
     def _limit_addresses(self, changed: Iterable[QuotaEntity]) -> None:
         """Give the network the quotas of IP addresses; hosts with names are looked up beside the loop."""

@@ -53,7 +53,6 @@ from tidelog.broker.answer import (
 from tidelog.broker.context import RequestContext
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.inbox import KeptFrame
-from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.broker.required_access import Check, check_of
 from tidelog.broker.served import SERVED_IN_CLUSTERS
 from tidelog.broker.services import Services, bind
@@ -209,9 +208,6 @@ class Dispatcher:
     ) -> None:
         self.commit = group.commit
         """Writes what is staged, which is always of one connection."""
-        self._commit = group.commit
-        self._producer: Payer | None = None
-        """Who has staged something last, while the time of requests counts."""
         self._staged = group.staged
         self._services = services
         self._membership = services.membership
@@ -222,22 +218,14 @@ class Dispatcher:
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots = asyncio.Semaphore(slots)
         self._quotas = services.quotas
-        self._measured: Callable[[Connection, memoryview], HandlerResult] | None = None
-        """In place of ``handle`` while the time of requests counts; ``handle`` itself while it is at work."""
+        self.request_time = self._quotas.request
+        """While there is a quota of it, connections have their requests timed by this."""
         self._lane = SlowLane(clock)
         self.errors: RequestErrors | None = None
         """Counts the errors in answers, where somebody wants to know; produce and fetch count their own."""
 
-    def measure_requests(self) -> None:
-        """Time requests from now on, if there is a quota of it, or no more."""
-        is_measured = self._quotas.request is not None
-        self._measured = self._handle_measured if is_measured else None
-        self.commit = self._commit_measured if is_measured else self._commit
-
     def handle(self, connection: Connection, frame: memoryview) -> HandlerResult:
         """Answer one request."""
-        if self._measured is not None:
-            return self._measured(connection, frame)
         try:
             key, version, correlation_id, length = _HEADER.unpack_from(frame)
             pos = 10 + length if length > 0 else 10
@@ -253,6 +241,14 @@ class Dispatcher:
                 entrance = None
         except (struct_error, IndexError):
             raise WireError("its request ends within its header") from None
+        request_time = self.request_time
+        if request_time is not None and (
+            request_time.connection is not connection
+            or entrance is None
+            or request_time.is_exempt
+            or frame[8 : request_time.named_end] != request_time.named
+        ):
+            request_time.turn_to(connection, frame, is_exempt=key in _EXEMPT)
         if entrance is self._produce:
             return entrance(connection, frame, pos, version, correlation_id)
         if self._staged:
@@ -260,31 +256,6 @@ class Dispatcher:
         if entrance is not None:
             return entrance(connection, frame, pos, version, correlation_id)
         return self._answer(connection, frame)
-
-    def _handle_measured(self, connection: Connection, frame: memoryview) -> HandlerResult:
-        """Answer one request, and charge its client for the time."""
-        request_time = self._quotas.request
-        self._measured = None
-        if request_time is None:
-            return self.handle(connection, frame)
-        payer = payer_of(connection, frame)
-        key = frame[0] << 8 | frame[1] if len(frame) > 1 else -1
-        if key == _PRODUCE:
-            self._producer = payer
-        before = request_time.begin(is_exempt=key in _EXEMPT)
-        try:
-            return self.handle(connection, frame)
-        finally:
-            request_time.end(payer, before)
-            self._measured = None if self._quotas.request is None else self._handle_measured
-
-    def _commit_measured(self) -> None:
-        """Write what is staged, and charge whoever has sent it."""
-        request_time = self._quotas.request
-        if request_time is None or not self._staged:
-            self._commit()
-        else:
-            request_time.charge(self._producer, self._commit)
 
     async def warm_up(self) -> None:
         """Load the usual handlers that have not been needed yet, so that no first request pays for it.

@@ -73,6 +73,11 @@ class SampledRate:
         window.total = total
         return True
 
+    @property
+    def total(self) -> float:
+        """What all windows have together, those that are too old by now included."""
+        return self._before + self._last.total
+
     def measure(self, now_ms: float) -> float:
         """The rate per second."""
         span_ms = self.span_ms(now_ms)

@@ -24,5 +24,5 @@ class Session:
     """When, on the loop's clock, it has to prove itself again; ``None`` if never."""
     decisions: dict[object, bool] = field(default_factory=dict, repr=False)
     """What the authorizer has said of this principal from this host; it empties it when rules change."""
-    known_payer: tuple[Any, Any, Any] | None = field(default=None, repr=False, compare=False)
+    known_payer: tuple[Any, Any, Any, bytes, int] | None = field(default=None, repr=False, compare=False)
     """Who has paid for the request before, and how that was read in it (``quotas/payer``)."""

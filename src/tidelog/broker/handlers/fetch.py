@@ -130,6 +130,9 @@ class FetchHandler:
     def _payer(self, connection: Connection, frame: memoryview, request: FetchRequest) -> Payer | None:
         """Who pays for a fetch where there are quotas; followers do not."""
         if request.replica_id < 0:
+            request_time = self._quotas.request
+            if request_time is not None and request_time.connection is connection:
+                return request_time.payer
             return payer_of(connection, frame)
         if self._quotas.request is not None:
             self._quotas.request.is_exempt = True

@@ -676,17 +676,16 @@ class StagedProduce(StagedAnswer):
         self._acks = call.request.acks
         self._topics = topics
 
-    def settle(self, *, is_timed: bool = False) -> bytes | NoAnswer | PromisedAnswer:
-        """Answer, now that the group is written, or once it is synced and replicated as it has to be.
-
-        ``is_timed`` says that the producer is being charged for the time that this takes, if that counts.
-        """
+    def settle(self) -> bytes | NoAnswer | PromisedAnswer:
+        """Answer, now that the group is written, or once it is synced and replicated as it has to be."""
         acks = self._acks
         call = self._call
         quotas = self._handler.quotas
-        if quotas.request is not None and not is_timed:
-            payer = payer_of(call.connection, call.frame)
-            return quotas.request.charge(payer, lambda: self.settle(is_timed=True))
+        payer: Payer | None = None
+        if quotas.request is not None:
+            if quotas.request.is_mixed:
+                quotas.request.turn_to(call.connection, call.frame)
+            payer = quotas.request.payer
         failed = self._handler.group.failed
         topics = self._topics
         if acks and not failed and len(topics) == 1:
@@ -703,7 +702,9 @@ class StagedProduce(StagedAnswer):
                     and (
                         not quotas.on_produce
                         # If it may have to pause, the long way finds out for how long.
-                        or quotas.produced_within(payer_of(call.connection, call.frame), len(call.frame))
+                        or quotas.produced_within(
+                            payer or payer_of(call.connection, call.frame), len(call.frame)
+                        )
                     )
                 ):
                     append_time_ms, log_start = info.log_append_time_ms, info.log_start_offset

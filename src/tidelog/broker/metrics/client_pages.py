@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from tidelog.broker.quotas.rate_quota import rate_of_share
 from tidelog.broker.sampled_rate import SampledRate
 from tidelog.metrics import request_times
 from tidelog.metrics.histogram import quantiles
@@ -123,7 +124,7 @@ def _share(kind: str, share: Share[Any], now_ms: float) -> dict[str, object]:
         "user": share.user[:_LONGEST_NAME] or None,
         "client_id": share.client_id[:_LONGEST_NAME] or None,
         # Tokens have no rate.
-        "used": share.meter.measure(now_ms) if isinstance(share.meter, SampledRate) else None,
+        "used": rate_of_share(share, now_ms) if isinstance(share.meter, SampledRate) else None,
         "limit": share.limit,
         "pauses": share.throttled,
     }

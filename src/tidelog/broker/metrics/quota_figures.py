@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from typing import TypeVar
 
 from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.broker.quotas.rate_quota import rate_of_share
 from tidelog.clock import Clock
 from tidelog.metrics import catalog
 from tidelog.metrics.page import Page, Sample, labels
@@ -33,7 +34,7 @@ def quota_figures(page: Page, quotas: ClientQuotas, clock: Clock) -> Iterator[st
         shares = yield from _in_steps(quota.levels.in_use(now_ms))
         for share in shares[:_MOST_SHARES]:
             where = labels(resource=resource, user=share.user, clientId=share.client_id)
-            used.append((where, float(share.meter.measure(now_ms))))
+            used.append((where, rate_of_share(share, now_ms)))
             limits.append((where, float(share.limit)))
             throttled.append((where, share.throttled))
             if not len(limits) % 100:

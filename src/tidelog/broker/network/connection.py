@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.broker.answer import (
     Answer,
@@ -46,6 +46,9 @@ from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.errors import WireError
 from tidelog.promise import Promise
 from tidelog.security.session import Session
+
+if TYPE_CHECKING:
+    from tidelog.broker.quotas.request_time import RequestTime
 
 _MAX_IN_FLIGHT = 64
 _TURN_S = 0.0005
@@ -92,6 +95,7 @@ class ConnectionOwner(ReceivingSide, Protocol):
     after_event: Callable[[], None] | None
     observer: RequestObserver | None
     answer_log: AnswerLog | None
+    request_time: RequestTime | None
 
     def forget(self, connection: Connection) -> None:
         """A connection has closed itself."""
@@ -404,7 +408,8 @@ class Connection:
         if frames:
             if self._sends_much:
                 began_s = began_s or monotonic()
-            done = self._run(frames, one_only=self._network.turn.is_spent)
+            run = self._run if self._network.request_time is None else self._run_timed
+            done = run(frames, one_only=self._network.turn.is_spent)
             if self._closed:
                 return
             if inbox.has_more(done):
@@ -419,6 +424,15 @@ class Connection:
             inbox.wait_for_memory(self._resume_soon)
         if inbox.refusal is not None and not inbox.waiting:
             self.refuse(inbox.refusal)
+
+    def _run_timed(self, frames: list[memoryview], *, one_only: bool = False) -> int:
+        """The same while there is a quota of the time that requests take."""
+        request_time = self._network.request_time
+        assert request_time is not None
+        try:
+            return self._run(frames, one_only=one_only)
+        finally:
+            request_time.leave(self)
 
     def _run(self, frames: list[memoryview], *, one_only: bool = False) -> int:
         """Handle ``frames`` until one of them holds back the rest, or for a moment; returns how many were
@@ -695,7 +709,8 @@ class Connection:
         if self._is_blocked():
             return
         if inbox.waiting:
-            done = self._run(inbox.take_back())
+            run = self._run if self._network.request_time is None else self._run_timed
+            done = run(inbox.take_back())
             if self._closed:
                 return
             if inbox.has_more(done):

@@ -45,6 +45,7 @@ from tidelog.security.session import Session
 
 if TYPE_CHECKING:
     from tidelog.broker.network.tls_handshake import Newcomer, TlsHandshakes, TlsListener
+    from tidelog.broker.quotas.request_time import RequestTime
 
 _DRAIN_POLL_S = 0.005
 _BACKLOG_TURN_S = 0.0005
@@ -103,6 +104,8 @@ class Network:
         """Is told how long requests took, where that is counted or logged."""
         self.answer_log: AnswerLog | None = None
         """Sees the answers, too, where every request is logged; only while there is an ``observer``."""
+        self.request_time: RequestTime | None = None
+        """Times requests while there is a quota of it."""
         self.greeters: dict[str, Callable[[Connection], None]] = {}
         """By listener, who meets its new connections before the handler does: those that have to log in."""
         self._limits = limits
@@ -177,6 +180,12 @@ class Network:
         if self._apart is not None and self.apart_busy is not None:
             self.apart_busy.observer = observer
             self._apart.observe(None if observer is None else self.apart_busy, answer_log)
+
+    def time_requests(self, request_time: RequestTime | None) -> None:
+        """Have ``request_time`` time requests from now on, or nothing."""
+        self.request_time = request_time
+        if self._apart is not None:
+            self._apart.time_requests(request_time)
 
     def start(self, only: Collection[str] | None = None) -> None:
         """Accept connections and serve them, on all listeners or on those named in ``only``."""

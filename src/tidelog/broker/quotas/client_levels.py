@@ -18,6 +18,7 @@ that somebody wants to see it (``broker/metrics``), and when they are the least 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
+from math import inf
 from typing import Final, Generic, TypeVar
 
 from tidelog.broker.quotas.payer import Payer
@@ -37,7 +38,18 @@ MeterT = TypeVar("MeterT")
 class Share(Generic[MeterT]):
     """A quota that some clients have in common, or one alone, and what they have used of it."""
 
-    __slots__ = ("client_id", "last_used_ms", "limit", "meter", "throttled", "user", "version")
+    __slots__ = (
+        "client_id",
+        "due_s",
+        "last_used_ms",
+        "limit",
+        "meter",
+        "owed",
+        "room",
+        "throttled",
+        "user",
+        "version",
+    )
 
     def __init__(self, user: str, client_id: str, limit: float, meter: MeterT) -> None:
         self.user = user
@@ -50,6 +62,11 @@ class Share(Generic[MeterT]):
         """How often somebody had to pause because of it."""
         self.version = 0
         """Of the quotas that its limit comes from."""
+        self.owed = 0.0
+        """What was used and is not recorded yet; none but ``request_time`` puts that off, until ``due_s``."""
+        self.due_s = -inf
+        self.room = 0.0
+        """What could surely be used when it was recorded last."""
 
 
 class ClientLevels(Generic[MeterT]):
@@ -98,6 +115,7 @@ class ClientLevels(Generic[MeterT]):
                 self._forget(now_ms)
             share = self.shares[shared_by] = Share(*shared_by, limit, self._new_meter())
         share.limit = limit
+        share.due_s = -inf
         share.version = self._version
         return share
 

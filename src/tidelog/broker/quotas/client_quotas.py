@@ -121,18 +121,18 @@ class ClientQuotas:
     def produced_within(self, payer: Payer, size: int) -> bool:
         """The same of a client that surely need not pause, which nearly all are, and that wants an answer.
 
-        False of all others, whom ``produced`` is to charge; for their time so far they may have been.
+        False of all others, whom ``produced`` is to charge.
         """
-        return (self.request is None or self.request.charge_within(payer)) and (
+        return (self.request is None or self.request.is_within()) and (
             self.produce is None or self.produce.charge_within(payer, size)
         )
 
     def fetched_within(self, payer: Payer, size: int) -> bool:
         """A consumer gets ``size`` bytes, which is no more than it may, and surely need not pause.
 
-        False of all others, whom ``fetched`` is to charge; for their time so far they may have been.
+        False of all others, whom ``fetched`` is to charge.
         """
-        return (self.request is None or self.request.charge_within(payer)) and (
+        return (self.request is None or self.request.is_within()) and (
             self.fetch is None or self.fetch.charge_within(payer, size)
         )
 

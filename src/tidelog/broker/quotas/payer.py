@@ -31,7 +31,7 @@ def payer_of(connection: Connection, frame: memoryview) -> Payer:
     if known is not None:
         # What nearly every request has in common with the one before it, behind its correlation id.
         payer: Payer
-        named_in, named, payer = known
+        named_in, named, payer, _, _ = known
         try:
             if named_in(frame) == named and payer[0] == session.principal[0]:
                 return payer
@@ -43,7 +43,8 @@ def payer_of(connection: Connection, frame: memoryview) -> Payer:
     payer = payer_called(connection, str(frame[10:end], "utf-8", "replace"))
     if length <= LONGEST_CLIENT_ID and len(frame) >= end:
         named_in = Struct(f"8x{end - 8}s").unpack_from
-        session.known_payer = named_in, named_in(frame), payer
+        named = named_in(frame)
+        session.known_payer = named_in, named, payer, named[0], end
     return payer
 
 

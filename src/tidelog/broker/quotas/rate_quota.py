@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Final
 
-from tidelog.broker.quotas.client_levels import ClientLevels
+from tidelog.broker.quotas.client_levels import ClientLevels, Share
 from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.sampled_rate import MAX_PAUSE_MS, SampledRate, throttle_time_ms
 from tidelog.clock import Clock
@@ -40,7 +40,8 @@ class RateQuota:
         share = self.levels.share_of_payer(payer, now_ms)
         if share is None:
             return 0
-        share.meter.record(value, now_ms)
+        share.meter.record(value + share.owed, now_ms)
+        share.owed, share.due_s = 0.0, -inf
         rate = share.meter.measure(now_ms)
         pause_ms = throttle_time_ms(rate, share.limit, share.meter.span_ms(now_ms))
         share.throttled += pause_ms > 0
@@ -64,6 +65,10 @@ class RateQuota:
         share.last_used_ms = now_ms
         return True
 
+    def room(self, share: Share[SampledRate]) -> float:
+        """How much those who have a share can surely use before they may have to pause."""
+        return share.limit * self._surely_s - share.meter.total
+
     def record(self, user: str, client_id: str, value: float) -> int:
         """The same, of a client by its names."""
         return self.charge(Payer(user, client_id), value)
@@ -77,15 +82,24 @@ class RateQuota:
             share = self.levels.share_of_payer(payer, now_ms)
         if share is not None:
             share.last_used_ms = now_ms
-            share.meter.record(value, now_ms)
+            share.meter.record(value + share.owed, now_ms)
+            share.owed, share.due_s = 0.0, -inf
 
     def rate_of(self, user: str, client_id: str) -> float:
         """What a client with a quota has used of late, a second; with those who share it."""
         now_ms = self._now_ms()
         share = self.levels.share_of(user, client_id, now_ms)
-        return 0.0 if share is None else share.meter.measure(now_ms)
+        return 0.0 if share is None else rate_of_share(share, now_ms)
 
     def most_at_once(self, payer: Payer) -> float:
         """What a client that has used nothing can use without a pause; infinite if there is no limit."""
         share = self.levels.share_of_payer(payer, self._now_ms())
         return inf if share is None else share.limit * self._at_once_s
+
+
+def rate_of_share(share: Share[SampledRate], now_ms: float) -> float:
+    """What those who have a share have used of late, a second, with what is not recorded yet."""
+    if share.owed:
+        share.meter.record(share.owed, now_ms)
+        share.owed, share.due_s = 0.0, -inf
+    return share.meter.measure(now_ms)

@@ -21,6 +21,8 @@ from tidelog.broker.quotas.rate_quota import RateQuota
 from tidelog.security.principal import Principal
 from tidelog.security.session import Session
 from tidelog.testing.broker_thread import BrokerThread
+from tidelog.wire.api import ApiKey
+from tidelog.wire.headers import RequestHeader, encode_request
 from tidelog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasRequestEntryData,
@@ -406,3 +408,66 @@ def test_a_request_is_paid_for_by_whom_it_names_whoever_sent_the_one_before() ->
     assert paid_by(b"app") is paid_by(b"app", b"another request")
     peer.session.principal = Principal("alice")
     assert paid_by(b"app") == ("alice", "app")
+
+
+def test_requests_of_several_clients_that_come_together_are_charged_to_each(
+    scene: Scene, new_topic: NewTopic
+) -> None:
+    topic = new_topic()
+    for name in ("one", "other"):
+        scene.limit(name, **{TIME: 1000})
+    client = scene.open("one")
+    data = PartitionProduceData(index=0, records=batch(b"x"))
+    request = ProduceRequest(
+        acks=1, timeout_ms=5000, topic_data=[TopicProduceData(name=topic.name, partition_data=[data])]
+    )
+    names = ("one", "other", "other", "one", "other")
+    client.sock.sendall(
+        b"".join(
+            encode_request(RequestHeader(ApiKey.PRODUCE, 9, number, name), request)
+            for number, name in enumerate(names)
+        )
+    )
+    for _ in names:
+        client.receive()
+    for name in ("one", "other"):
+        used = scene.used(name, TIME)
+        assert used is not None
+        assert sum(total for _, _, total in used.windows) == 100 * REQUEST_S * names.count(name)
+
+
+def test_short_requests_are_charged_as_they_come_and_pause_where_long_ones_would(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now_s = 1024.0
+    monkeypatch.setattr(request_time, "perf_counter", lambda: now_s)
+    clock = ManualClock()
+    timed = request_time.RequestTime(11, 1000.0, clock)
+    # One percent of ten seconds.
+    timed.quota.set_limits({(("client-id", None),): 1.0})
+    peers: list[Any] = [SimpleNamespace(session=Session("10.0.0.7")) for _ in range(2)]
+    frame = memoryview(b"\x00\x00\x00\x09\x00\x00\x00\x01\x00\x03app and more")
+    payer = Payer("ANONYMOUS", "app")
+    step_s = 1 / 1024
+    assert timed.pause_ms(payer) == 0
+    within: list[bool] = []
+    for number in range(200):
+        timed.turn_to(peers[number % 2], frame)
+        now_s += step_s
+        within.append(timed.is_within())
+        timed.leave(peers[number % 2])
+        assert timed.quota.rate_of(*payer) == pytest.approx((number + 1) * step_s * 100 / 10)
+    # A request that ends when exactly all is used up does not pause, and which one that is depends on it.
+    assert within == [(number + 1) * step_s < 0.1 for number in range(200)]
+    timed.turn_to(peers[0], frame)
+    assert timed.pause_ms(payer) > 0
+    timed.leave(peers[0])
+    # Another wake-up in the midst of one does not count for it.
+    timed.turn_to(peers[0], frame)
+    now_s += step_s
+    timed.turn_to(peers[1], memoryview(b"\x00\x00\x00\x09\x00\x00\x00\x01\x00\x05other"))
+    now_s += 10 * step_s
+    timed.leave(peers[1])
+    timed.leave(peers[0])
+    assert timed.quota.rate_of("ANONYMOUS", "other") == pytest.approx(10 * step_s * 100 / 10)
+    assert timed.quota.rate_of(*payer) == pytest.approx(201 * step_s * 100 / 10)
