@@ -1,4 +1,4 @@
-"""Batches whose compressed body is several frames: what the broker stores, every foreign client reads."""
+"""Batches whose compressed body is several frames: foreign clients read all that the broker stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches whose compressed body is several frames: what the broker stores, Python's clients read."""
+"""Batches whose compressed body is several frames: Python's clients read all that the broker stores."""
 
 from __future__ import annotations
 

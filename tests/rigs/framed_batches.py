@@ -1,4 +1,4 @@
-"""Batches whose compressed body is several frames of its codec: what a broker refuses, and what it stores.
+"""Batches whose compressed body is several frames of its codec, some of which a broker has to refuse.
 
 A form says how ten records are cut into frames. The records' timestamps, keys and values are in
 :func:`ten_records`, so that a reader can compare them.

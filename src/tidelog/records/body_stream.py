@@ -7,7 +7,7 @@ broker gets them from strangers: a megabyte can hold a gigabyte. Framings, and w
 A body that is to be appended (``one_frame``) is also a single gzip member or a single snappy stream, as every
 known producer writes it. librdkafka drops the records of further members and aborts where the first is
 empty; of snappy streams in a row every client but Java's refuses the second. Consecutive zstd frames stay
-allowed: all clients read them. What is already in a log is read as before.
+allowed: all clients read them. Batches that are already in a log are read as before.
 
 Invariant: a piece is at most as large as was asked for, but for snappy, whose blocks come whole (one of ``n``
 bytes holds at most ``64 n``), and a call of ``read`` does a bounded amount of work: it may give nothing

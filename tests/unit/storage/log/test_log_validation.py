@@ -369,9 +369,7 @@ def test_consecutive_zstd_frames_are_stored_as_they_came(
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4], ids=lambda each: each.label)
-def test_a_follower_takes_over_what_its_leader_has(
-    open_log: OpenLog, clock: ManualClock, codec: Codec
-) -> None:
+def test_a_follower_copies_a_body_of_two_frames(open_log: OpenLog, clock: ManualClock, codec: Codec) -> None:
     log = open_log()
     batch = in_frames(clock.time_ms(), codec, 29)
     log.append_as_follower(batch)
