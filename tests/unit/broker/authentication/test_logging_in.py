@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from tests.rigs.raw_client import RawClient
@@ -19,7 +21,9 @@ from tests.rigs.sasl_broker import (
     shake_hands,
     unsecured_token,
 )
+from tests.waiting import wait_until
 
+from tidelog.broker.authentication.authenticator import SaslAuthenticator
 from tidelog.errors import ErrorCode
 from tidelog.security.principal import Principal
 from tidelog.testing.broker_thread import BrokerThread
@@ -285,6 +289,28 @@ def test_refused_logins_leave_nothing_behind(broker: BrokerThread) -> None:
             log_in(client, "PLAIN", "alice", "wrong")
             assert client.is_closed()
     assert broker.call(lambda each: len(each.network.connections)) <= before
+
+
+@pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
+def test_refused_logins_leave_no_cycles_for_the_garbage_collector(tmp_path: Path, mechanism: str) -> None:
+    """A crowd of them would make it hold up the loop."""
+    with sasl_broker(tmp_path, metrics_listeners="127.0.0.1:0") as broker:
+
+        def refused() -> None:
+            with RawClient("127.0.0.1", port_of(broker)) as client:
+                assert log_in(client, mechanism, "nobody", "x.y.z").error_code
+
+        refused()
+        wait_until(lambda: not broker.call(lambda each: each.network.connections))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(5):
+                refused()
+            # The listener forgets connections that have gone once a second.
+            wait_until(lambda: not any(isinstance(each, SaslAuthenticator) for each in gc.get_objects()))
+        finally:
+            gc.enable()
 
 
 def test_no_secret_is_logged(broker: BrokerThread, caplog: pytest.LogCaptureFixture) -> None:
