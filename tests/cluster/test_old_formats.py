@@ -96,8 +96,8 @@ def test_followers_copy_old_segments_and_lead_with_them(cluster: ClusterThread, 
         consumer.assign([place])
         consumer.seek(place, 0)
         found: list[Old] = []
-        for record in consumer.records(timeout=WAIT_S):
-            found.append(Old(record.offset, record.timestamp, record.key, record.value))
+        for each in consumer.records(timeout=WAIT_S):
+            found.append(Old(each.offset, each.timestamp, each.key, each.value))
             if len(found) == RECORDS + 12:
                 break
     assert found == [*seen(numbered_records(RECORDS + 7), magic), *new]

@@ -251,16 +251,15 @@ def iter_batches(buf: Buffer, pos: int = 0, end: int | None = None) -> Iterator[
     Fetch answers end in the middle of a batch, so a short tail is no error; a length no batch can have is.
     """
     limit = len(buf) if end is None else end
-    while True:
-        left = limit - pos
-        if left > MAGIC_AT and buf[pos + MAGIC_AT] < MAGIC_V2:
-            if left < SMALLEST_BATCH[buf[pos + MAGIC_AT]]:
-                return
-            header = header_at(buf, pos)
-        elif left < HEADER_SIZE:
+    while (left := limit - pos) > MAGIC_AT:
+        if left >= HEADER_SIZE:
+            header = BatchHeader._make(_unpack_header(buf, pos))
+            if MAGIC_V0 <= header.magic < MAGIC_V2:
+                header = header_at(buf, pos)
+        elif left < smallest_batch(buf[pos + MAGIC_AT]):
             return
         else:
-            header = BatchHeader._make(_unpack_header(buf, pos))
+            header = header_at(buf, pos)
         size = header.batch_length + LOG_OVERHEAD
         if size < HEADER_SIZE and size < smallest_batch(header.magic):
             raise CorruptRecordError(f"the batch at {pos} says it is {size} bytes long, less than its header")
@@ -297,12 +296,14 @@ def compute_crc(buf: Buffer, pos: int, size: int) -> int:
 
 def check_crc(buf: Buffer, pos: int, size: int) -> bool:
     """Whether the batch, of whatever format, of ``size`` bytes at ``pos`` carries its own checksum."""
-    if buf[pos + MAGIC_AT] < MAGIC_V2:
-        with memoryview(buf) as view:
-            crc = zlib.crc32(view[pos + MAGIC_AT : pos + size])
-        return (crc,) == _UINT32.unpack_from(buf, pos + _OLD_CRC_AT)
     stored: int = _UINT32.unpack_from(buf, pos + CRC_AT)[0]
-    return compute_crc(buf, pos, size) == stored
+    if compute_crc(buf, pos, size) == stored:
+        return True
+    if buf[pos + MAGIC_AT] >= MAGIC_V2:
+        return False
+    with memoryview(buf) as view:
+        crc = zlib.crc32(view[pos + MAGIC_AT : pos + size])
+    return (crc,) == _UINT32.unpack_from(buf, pos + _OLD_CRC_AT)
 
 
 def set_base_offset(buf: bytearray | memoryview, pos: int, offset: int) -> None:

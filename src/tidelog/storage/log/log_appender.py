@@ -35,13 +35,13 @@ from tidelog.records.batch import (
     HEADER,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC_V0,
     MAGIC_V2,
     MAX_INT32,
     TRANSACTIONAL_BIT,
     BatchHeader,
     Buffer,
     check_crc,
-    is_known_format,
     iter_batches,
 )
 from tidelog.records.batch_walk import DEFAULT_LIMITS
@@ -497,7 +497,7 @@ class LogAppender:
     def _check_replicated(self, view: memoryview, batches: list[tuple[int, BatchHeader]]) -> None:
         expected = self._next_offset
         for pos, header in batches:
-            if not is_known_format(header.magic) or not check_crc(view, pos, header.size_bytes):
+            if not MAGIC_V0 <= header.magic <= MAGIC_V2 or not check_crc(view, pos, header.size_bytes):
                 raise CorruptRecordError(
                     f"the batch at offset {header.base_offset} fetched for {self._partition} is corrupt"
                 )
@@ -511,7 +511,8 @@ class LogAppender:
     def _stage_replicated(self, batch: memoryview, header: BatchHeader) -> None:
         size, max_timestamp = header.size_bytes, header.max_timestamp
         first_offset, last_offset = header.base_offset, header.last_offset
-        if header.magic != MAGIC_V2:
+        is_old = header.magic != MAGIC_V2
+        if is_old:
             # The first offset inside a compressed message is known only once that is unpacked. This is not
             # above it, and near enough for the indexes of a segment that begins here.
             first_offset = max(last_offset - MAX_INT32, self._next_offset)
@@ -522,7 +523,7 @@ class LogAppender:
             or self._index_room <= len(self._staged)
         ):
             self._make_room(size, max_timestamp, first_offset, last_offset)
-        if header.magic != MAGIC_V2:
+        if is_old:
             self._forget_epochs()
         elif header.partition_leader_epoch != self._epochs.latest_epoch:
             self._assign_epoch(header.partition_leader_epoch, first_offset)

@@ -18,12 +18,14 @@ from tidelog.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
+    MAGIC_AT,
     MAGIC_V0,
     MAGIC_V2,
     SMALLEST_BATCH,
     BatchHeader,
     header_at,
     is_known_format,
+    parse_header,
 )
 
 Pread = Callable[[int, int, int], bytes]
@@ -33,9 +35,7 @@ PathOf = Callable[[], Path]
 _CHUNK = 4096
 _unpack_head = struct.Struct(">qiibIhi").unpack_from
 _HEAD_SIZE = 27
-# Of a message of format 0 or 1, which may be all that is left: offset, length, magic, attributes.
-_unpack_old_head = struct.Struct(">qi4xbb").unpack_from
-_OLD_HEAD_SIZE = 18
+_OLD_ATTRIBUTES_AT = 17
 _unpack_length = struct.Struct(">i").unpack_from
 
 
@@ -70,17 +70,18 @@ def find_offset(
         if at + _HEAD_SIZE > len(chunk):
             chunk = pread(fd, min(_CHUNK, end - position), position)
             at = 0
-            if len(chunk) < _OLD_HEAD_SIZE:
-                raise _torn(path(), position)
-        base_offset, length, magic, attributes = _unpack_old_head(chunk, at)
+            if len(chunk) < _HEAD_SIZE:
+                # It may be a message of format 0, whatever follows its attributes.
+                if len(chunk) <= _OLD_ATTRIBUTES_AT or chunk[MAGIC_AT] != MAGIC_V0:
+                    raise _torn(path(), position)
+                chunk = chunk.ljust(_HEAD_SIZE, b"\0")
+        base_offset, length, _, magic, _, _, last_offset_delta = _unpack_head(chunk, at)
         size = length + LOG_OVERHEAD
         if magic == MAGIC_V2 and size >= HEADER_SIZE:
-            if len(chunk) - at < _HEAD_SIZE:
-                raise _torn(path(), position)
-            last_offset = base_offset + _unpack_head(chunk, at)[6]
+            last_offset = base_offset + last_offset_delta
         elif MAGIC_V0 <= magic < MAGIC_V2 and size >= SMALLEST_BATCH[magic]:
             last_offset = base_offset
-            if attributes & CODEC_MASK:
+            if chunk[at + _OLD_ATTRIBUTES_AT] & CODEC_MASK:
                 # Its first offset is known only once it is unpacked.
                 base_offset = 0
         else:
@@ -114,7 +115,12 @@ def headers(pread: Pread, fd: int, position: int, end: int, path: PathOf) -> Sca
         if at + HEADER_SIZE > len(chunk):
             chunk = pread(fd, min(_CHUNK, end - position), position)
             at = 0
-        header = read_header(chunk, at, position, end, path)
+        if len(chunk) - at >= HEADER_SIZE and chunk[at + MAGIC_AT] == MAGIC_V2:
+            header = parse_header(chunk, at)
+            if not HEADER_SIZE <= header.size_bytes <= end - position:
+                read_header(chunk, at, position, end, path)
+        else:
+            header = read_header(chunk, at, position, end, path)
         yield ScannedBatch(position, header)
         at += header.size_bytes
         position += header.size_bytes

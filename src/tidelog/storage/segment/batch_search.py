@@ -148,7 +148,8 @@ def _scan(
             if size < _MIN_LENGTH + _OVERHEAD or have - at < _HEAD:
                 return None
             last += _int32(source, at + 23)
-        elif source[at + 16] > _MAGIC or size < _OLD_MIN_LENGTH + _OVERHEAD:
+        elif source[at + 16] > _MAGIC or size < _OLD_MIN_LENGTH + 8 * source[at + 16] + _OVERHEAD:
+            # Format 1 has a timestamp more than format 0.
             return None
         elif source[at + 17] & _CODEC_MASK:
             # The first offset in a compressed message is known only once it is unpacked.

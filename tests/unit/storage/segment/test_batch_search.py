@@ -14,9 +14,12 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.old_formats import EVERY_FORMAT, in_sets, numbered_records
 
 from tidelog.clock import SystemClock
 from tidelog.errors import CorruptRecordError, StorageError
+from tidelog.records.compression import Codec
+from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.segment import batch_search
 from tidelog.storage.segment.segment import Segment
@@ -109,6 +112,30 @@ def test_every_offset_is_found_where_the_long_way_finds_it(
         for offset in range(BASE, end + 2):
             assert short_way(variant, segment, offset) == long_way(segment, offset)
             assert segment.position_of(offset) == (long_way(segment, offset) or (None,))[0]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: "compiled" if each.COMPILED else "interpreted")
+@pytest.mark.parametrize(("magic", "codec"), EVERY_FORMAT)
+@pytest.mark.parametrize("interval", [100, 1000, 1 << 20])
+def test_offsets_in_old_messages_are_found_where_the_long_way_finds_them(
+    variant: ModuleType, magic: int, codec: Codec, interval: int
+) -> None:
+    sets = list(in_sets(numbered_records(60, first=BASE), magic, codec, each=5))
+    sets += [encode_batch([Record(timestamp=1)], base_offset=BASE + 60 + slot) for slot in range(9)]
+    log, index, since_entry = b"", b"", 0
+    for slot, data in enumerate(sets):
+        if since_entry > interval:
+            # As old brokers did it: the first offset of what was written at once.
+            first = BASE + (5 * slot if slot < 12 else 48 + slot)
+            index += struct.pack(">ii", first - BASE, len(log))
+            since_entry = 0
+        log += data
+        since_entry += len(data)
+    with segment_of(log, index, interval) as segment:
+        for offset in range(BASE, BASE + 70):
+            found = short_way(variant, segment, offset)
+            assert found == long_way(segment, offset)
+            assert (found is None) == (offset == BASE + 69)
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=lambda each: "compiled" if each.COMPILED else "interpreted")
