@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from io import StringIO
@@ -22,7 +23,7 @@ from tests.integration.command_line import CommandLine
 from tests.integration.spark_topics import options, read_batch
 from tests.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 
-from tidelog import Consumer, Producer
+from tidelog import Admin, Consumer, Producer
 from tidelog.cli import commands
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
@@ -198,3 +199,30 @@ def test_what_cannot_be_read_is_named_and_stops_no_other_partition(
         consumer.seek(good_place, 0)
         assert next(consumer.records(timeout=WAIT_S)).offset == 5
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("topic", ["old-v0-none", "old-v1-lz4"])
+def test_a_log_is_moved_to_another_directory_as_it_is(tmp_path: Path, topic: str) -> None:
+    magic, codec = TOPICS[topic]
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / f"{topic}-0").mkdir(parents=True)
+    there.mkdir()
+    data = b"".join(in_sets(numbered_records(2000), magic, codec))
+    (here / f"{topic}-0" / f"{0:020d}.log").write_bytes(data)
+    place = TopicPartition(topic, 0)
+    options = {"log.dirs": f"{here},{there}", "log.retention.ms": "-1"}
+    with BrokerThread(here, options=options) as broker, Admin(bootstrap_servers=broker.bootstrap) as admin:
+        (broker_id,) = admin.describe_log_dirs()
+        (move,) = admin.alter_replica_log_dirs({(broker_id, place): str(there)})
+        assert move.error is None
+        deadline = time.monotonic() + WAIT_S
+        while broker.call(lambda inner: inner.partitions.get(*place).log.files.log_dir) != there:
+            assert time.monotonic() < deadline, "the log was not moved"
+            time.sleep(0.02)
+        with Consumer(bootstrap_servers=broker.bootstrap) as consumer:
+            consumer.assign([place])
+            consumer.seek(place, 1990)
+            found = [each.offset for each in islice(consumer.records(timeout=WAIT_S), 10)]
+    assert found == list(range(1990, 2000))
+    moved = sorted((there / f"{topic}-0").glob("*.log"))
+    assert b"".join(path.read_bytes() for path in moved) == data

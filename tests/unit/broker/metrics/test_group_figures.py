@@ -11,6 +11,7 @@ from tests.rigs.faulty_disk import FaultyDisk
 from tidelog.broker.metrics.group_figures import Ends, GroupFigures, timestamp_at
 from tidelog.broker.metrics.observed import ObservedBroker
 from tidelog.ids import TopicPartition
+from tidelog.records.legacy import pack_legacy
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log.log import Log
 from tidelog.storage.log.log_config import LogConfig
@@ -132,3 +133,15 @@ def test_after_a_restart_a_lag_is_as_old_as_its_record(tmp_path: Path) -> None:
         assert 30.0 <= ends.age_s(2, ends._seen_s[-1] + 1) < 32.0
     finally:
         log.close(clean=False)
+
+
+def test_old_messages_are_as_old_as_their_timestamp_says(tmp_path: Path) -> None:
+    clock = ManualClock()
+    log = Log.open(LogContext(tmp_path / "orders-0", LogConfig(), clock, FaultyDisk()), clean_shutdown=True)
+    try:
+        log.append_as_follower(pack_legacy(0, 1, 0, 1234, b"k", b"v" * 500))
+        log.append_as_follower(pack_legacy(1, 0, 0, -1, None, None))
+        log.append_as_follower(pack_legacy(2, 1, 0, 5678, None, None))
+        assert [timestamp_at(log, offset) for offset in range(3)] == [1234, None, 5678]
+    finally:
+        log.close()
