@@ -76,7 +76,7 @@ def test_the_controller_speaks_by_it_and_it_is_registered_as_in_kafka(
         assert node["listener_security_protocol_map"] == {"PLAINTEXT": "PLAINTEXT", "CONTROL": "PLAINTEXT"}
 
 
-def test_the_control_planes_idle_time_is_told_by_itself(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_control_plane_has_an_idle_percent_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     options = {**OPTIONS, "metrics.listeners": "127.0.0.1:0"}
     with ClusterThread(tmp_path_factory.mktemp("idle"), 2, options=options) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:

@@ -188,7 +188,7 @@ def test_connections_are_told_by_listener_and_software(watched: Watched) -> None
         consumer.close()
 
 
-def test_requests_and_bytes_are_told_by_listener(watched: Watched) -> None:
+def test_requests_and_bytes_are_counted_by_listener(watched: Watched) -> None:
     def told(name: str) -> float:
         where = {"listener": "PLAINTEXT", "networkProcessor": "0"}
         found = watched.value(f"kafka_server_socket_server_metrics_{name}", **where)

@@ -121,7 +121,7 @@ class Network:
             self.handshakes = TlsHandshakes(self, min(LIMIT_S, idle_s) if idle_s > 0 else LIMIT_S)
         self._apart: Network | None = None
         self.apart_busy: BusyTime | None = None
-        """How long the listener that is kept apart was busy since somebody wants to know, if there is one."""
+        """How long the listener that is kept apart was busy while requests were observed, if there is one."""
         self._looked_s = 0.0
         self._backlog: deque[Connection] = deque()
         self._serving_backlog = False
