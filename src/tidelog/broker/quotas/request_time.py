@@ -49,7 +49,7 @@ class Interrupted(NamedTuple):
     is_exempt: bool
     connection: Connection | None
     payer: Payer | None
-    named: bytes | None
+    named: bytes | memoryview | None
     named_end: int
     is_mixed: bool
 
@@ -59,6 +59,7 @@ class RequestTime:
 
     __slots__ = (
         "_began_s",
+        "_found",
         "_interrupted",
         "_now_ms",
         "_share",
@@ -84,7 +85,7 @@ class RequestTime:
         """Whose wake-up is being timed."""
         self.payer: Payer | None = None
         """Who pays for its requests."""
-        self.named: bytes | None = None
+        self.named: bytes | memoryview | None = None
         """The client id of the last of them, as it is in the frame up to ``named_end``."""
         self.named_end = 0
         self.is_mixed = False
@@ -92,6 +93,7 @@ class RequestTime:
         self.until_s = -inf
         """Until when the payer surely has time left."""
         self._share: Share[SampledRate] | None = None
+        self._found = self.quota.levels.found
         self._interrupted: list[Interrupted] = []
         self._now_ms = clock.monotonic_ms
         self._began_s: float | None = None
@@ -118,7 +120,13 @@ class RequestTime:
         else:
             # Too long to be remembered: each request is looked into.
             self.named, self.named_end = None, 0
-        self._look_ahead(payer, now_s)
+        share = self._found.get(payer)
+        if share is not None and now_s < share.due_s:
+            # What nearly every wake-up finds: its room was looked up a moment ago.
+            self._share = share
+            self.until_s = now_s + (share.room - share.owed) / _PERCENT - _ROUNDED_S
+        else:
+            self._look_ahead(payer, now_s)
 
     def leave(self, connection: Connection) -> None:
         """The wake-up of a connection is over: charge its payer, and go on with what was timed before."""
@@ -153,7 +161,7 @@ class RequestTime:
     def _look_ahead(self, payer: Payer, began_s: float) -> None:
         """Work out until when a payer surely has time left whose requests are timed from ``began_s`` on."""
         try:
-            share = self._share = self.quota.levels.found[payer]
+            share = self._share = self._found[payer]
         except KeyError:
             self._share = None
             self.until_s = -inf

@@ -297,7 +297,8 @@ def test_the_time_to_write_and_to_answer_counts(
         return noting
 
     monkeypatch.setattr(Partition, "write_staged", noted("write", Partition.write_staged))
-    monkeypatch.setattr(produce, "parse_short_produce", noted("read", produce.parse_short_produce))
+    name = "parse_short_produce"
+    monkeypatch.setattr(produce, name, noted("read", getattr(produce, name)))
     monkeypatch.setattr(produce.StagedProduce, "settle", noted("answer", produce.StagedProduce.settle))
     assert producer.ask(9, produce_request(topic, batch(b"x")), ProduceResponse).responses
     assert seen == {"read": True, "write": True, "answer": True}
