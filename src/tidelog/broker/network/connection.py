@@ -27,7 +27,7 @@ from collections import deque
 from collections.abc import Callable
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from tidelog.broker.answer import (
     Answer,
@@ -46,9 +46,6 @@ from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.errors import WireError
 from tidelog.promise import Promise
 from tidelog.security.session import Session
-
-if TYPE_CHECKING:
-    from tidelog.broker.quotas.request_time import RequestTime
 
 _MAX_IN_FLIGHT = 64
 _TURN_S = 0.0005
@@ -69,6 +66,13 @@ class RequestHandler(Protocol):
 
     def commit(self) -> None:
         """Write what the produce requests of this event have staged."""
+
+
+class RequestTimer(Protocol):
+    """What a connection needs from the quota of the time that requests take."""
+
+    def leave(self, connection: Connection) -> None:
+        """The requests that have come together on ``connection`` are handled."""
 
 
 class SocketEvents(Protocol):
@@ -95,7 +99,7 @@ class ConnectionOwner(ReceivingSide, Protocol):
     after_event: Callable[[], None] | None
     observer: RequestObserver | None
     answer_log: AnswerLog | None
-    request_time: RequestTime | None
+    request_time: RequestTimer | None
 
     def forget(self, connection: Connection) -> None:
         """A connection has closed itself."""

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from tidelog.broker.network.acceptor import Acceptor
 from tidelog.broker.network.answer_times import AnswerLog, RequestObserver
 from tidelog.broker.network.busy_time import BusyTime
-from tidelog.broker.network.connection import Connection, RequestHandler
+from tidelog.broker.network.connection import Connection, RequestHandler, RequestTimer
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, FrameLimits
 from tidelog.broker.network.loop_turn import LoopTurn
@@ -45,7 +45,6 @@ from tidelog.security.session import Session
 
 if TYPE_CHECKING:
     from tidelog.broker.network.tls_handshake import Newcomer, TlsHandshakes, TlsListener
-    from tidelog.broker.quotas.request_time import RequestTime
 
 _DRAIN_POLL_S = 0.005
 _BACKLOG_TURN_S = 0.0005
@@ -104,7 +103,7 @@ class Network:
         """Is told how long requests took, where that is counted or logged."""
         self.answer_log: AnswerLog | None = None
         """Sees the answers, too, where every request is logged; only while there is an ``observer``."""
-        self.request_time: RequestTime | None = None
+        self.request_time: RequestTimer | None = None
         """Times requests while there is a quota of it."""
         self.greeters: dict[str, Callable[[Connection], None]] = {}
         """By listener, who meets its new connections before the handler does: those that have to log in."""
@@ -181,7 +180,7 @@ class Network:
             self.apart_busy.observer = observer
             self._apart.observe(None if observer is None else self.apart_busy, answer_log)
 
-    def time_requests(self, request_time: RequestTime | None) -> None:
+    def time_requests(self, request_time: RequestTimer | None) -> None:
         """Have ``request_time`` time requests from now on, or nothing."""
         self.request_time = request_time
         if self._apart is not None:
