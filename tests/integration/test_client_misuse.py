@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -12,18 +13,27 @@ import pytest
 
 from tidelog import (
     Admin,
+    AsyncConsumer,
+    AsyncProducer,
     ClientError,
+    ConfigResource,
     Consumer,
     ErrorCode,
     KafkaError,
+    NewPartitions,
+    NewTopic,
     Producer,
     ProducerRecord,
+    ResourceType,
     TopicPartition,
+    TransactionStateError,
 )
 from tidelog.client.consumer.errors import IllegalStateError
+from tidelog.client.serialization import SerializationError
 
 # A wait for metadata would take this long: longer than a test may.
 OPTIONS = {"max.block.ms": 600_000}
+RESOURCE = ConfigResource(ResourceType.TOPIC, "orders")
 NO_TOPICS = (None, b"orders", 5, ["orders"])
 
 
@@ -120,6 +130,247 @@ def test_a_name_in_the_place_of_a_list_is_not_taken_for_its_letters(
         pytest.raises(ClientError, match=r"give a list of .*, even for one"),
     ):
         call(admin, "orders")
+
+
+def test_configs_are_changed_by_a_mapping_of_names_to_values(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    resource = ConfigResource(ResourceType.TOPIC, name)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(name, configs={"retention.ms": 1000})])[0].raise_for_error()
+        changes: dict[str, str | int | float | bool] = {
+            "segment.bytes": 2_000_000,
+            "preallocate": True,
+            "cleanup.policy": "compact",
+        }
+        for result in admin.alter_configs({resource: changes}):
+            result.raise_for_error()
+        (described,) = admin.describe_configs([resource])
+    values = {each.name: each.value for each in described.entries}
+    kept = {
+        "retention.ms": "1000",
+        "segment.bytes": "2000000",
+        "preallocate": "true",
+        "cleanup.policy": "compact",
+    }
+    assert values | kept == values
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([RESOURCE], "takes the changes of each ConfigResource"),
+        ({"orders": {"retention.ms": "1"}}, "not those of 'orders'"),
+        ({RESOURCE: "retention.ms=1"}, "not 'retention.ms=1' for topic 'orders'"),
+        ({RESOURCE: [("retention.ms", "1")]}, "lists of AlterConfigOp, not .'retention.ms', '1'. for topic"),
+        (
+            {RESOURCE: {"retention.ms": None}},
+            r"AlterConfigOp\('retention.ms', None, .*DELETE\)",
+        ),
+        ({RESOURCE: {"retention.ms": [1]}}, "the value of config retention.ms is a str, a number or a bool"),
+        ({RESOURCE: {5: "1"}}, "the name of a config is a str, not 5"),
+    ],
+    ids=repr,
+)
+def test_config_changes_of_another_form_are_refused_with_the_right_one(
+    bootstrap: str, changes: Any, words: str
+) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin, pytest.raises(ClientError, match=words):
+        admin.alter_configs(changes)
+
+
+@pytest.mark.parametrize(
+    ("totals", "words"),
+    [
+        ({"orders": -1}, "topic 'orders' cannot have -1 partitions: give the new total"),
+        ({"orders": NewPartitions(0)}, "topic 'orders' cannot have 0 partitions"),
+        ({"orders": "6"}, "takes the number of partitions that each topic shall have"),
+        ([NewPartitions(6)], "takes the number of partitions that each topic shall have"),
+    ],
+    ids=repr,
+)
+def test_a_number_of_partitions_that_cannot_be_is_refused(bootstrap: str, totals: Any, words: str) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin, pytest.raises(ClientError, match=words):
+        admin.create_partitions(totals)
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ([(None, b"x")], "the key of a header is a str, got None"),
+        ({None: b"x"}, "the key of a header is a str, got None"),
+        ([(b"h", b"x")], "the key of a header is a str, got b'h'"),
+        ([("h", "x")], "the value of header 'h' is bytes or None, not str: encode it"),
+        ([("a", b"b", b"c")], "headers are pairs of a str and bytes"),
+        ("abc", "headers are pairs of a str and bytes"),
+        (5, "headers are pairs of a str and bytes"),
+    ],
+    ids=repr,
+)
+def test_headers_that_cannot_be_sent_are_refused_with_the_reason(
+    producer: Producer, headers: Any, words: str, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    for _ in range(2):  # before and after the topic is known
+        with pytest.raises(SerializationError, match=words):
+            producer.send(name, b"x", headers=headers)
+        taken: Any = [("h", b"x"), ["n", None], ("v", memoryview(b"x"))]
+        producer.send(name, b"x", headers=taken).result(60)
+
+
+def test_a_key_or_value_that_cannot_be_sent_is_named(
+    producer: Producer, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    given: Any = "text"
+    for _ in range(2):  # before and after the topic is known
+        with pytest.raises(
+            SerializationError, match=r"str cannot be sent .* record's key: .* key_serializer"
+        ):
+            producer.send(name, b"x", key=given)
+        with pytest.raises(
+            SerializationError, match=r"str cannot be sent .* record's value: .* value_serializer"
+        ):
+            producer.send(name, given)
+        producer.send(name, b"x").result(60)
+
+
+def test_a_serializer_that_refuses_says_whether_of_the_key_or_the_value(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    with (
+        Producer(
+            OPTIONS, bootstrap_servers=bootstrap, key_serializer="str", value_serializer="json"
+        ) as producer,
+        pytest.raises(SerializationError, match="the record's key: a int cannot be sent"),
+    ):
+        producer.send(topic_name(), {}, key=5)
+
+
+def test_transactional_calls_in_the_wrong_order_name_the_call_that_comes_first(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    calls: list[Callable[[Producer], object]] = [
+        lambda producer: producer.commit_transaction(),
+        lambda producer: producer.abort_transaction(),
+        lambda producer: producer.send(name, b"x"),
+        lambda producer: producer.send_offsets_to_transaction({TopicPartition(name, 0): 1}, "g"),
+    ]
+    with Producer(OPTIONS, bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        for call in (lambda producer: producer.begin_transaction(), *calls):
+            with pytest.raises(TransactionStateError, match=r"call init_transactions\(\) first"):
+                call(producer)
+        with (
+            pytest.raises(TransactionStateError, match=r"call init_transactions\(\) first"),
+            producer.transaction(),
+        ):
+            pass
+        producer.init_transactions()
+        for call in calls:
+            with pytest.raises(TransactionStateError, match=r"call begin_transaction\(\) first"):
+                call(producer)
+        with pytest.raises(TransactionStateError, match=r"is called once: call begin_transaction\(\)"):
+            producer.init_transactions()
+        producer.begin_transaction()
+        with pytest.raises(
+            TransactionStateError, match=r"call commit_transaction\(\) or abort_transaction\(\)"
+        ):
+            producer.begin_transaction()
+        producer.send(name, b"x")
+        producer.commit_transaction()
+
+
+def test_one_partition_counts_as_a_collection_of_one(
+    consumer: Consumer, producer: Producer, topic_name: Callable[[], str]
+) -> None:
+    place = TopicPartition(topic_name(), 0)
+    producer.send(place.topic, b"x").result(60)
+    consumer.assign([place])
+    assert consumer.end_offsets(place) == {place: 1}
+    assert consumer.committed(place) == {place: None}
+    consumer.pause(place)
+    assert consumer.paused() == {place}
+    consumer.resume(place)
+    consumer.seek_to_end(place)
+    assert consumer.position(place) == 1
+    for wrong in ("orders", 5):
+        with pytest.raises(IllegalStateError, match="give a collection of partitions"):
+            consumer.end_offsets(wrong)  # type: ignore[arg-type]
+    with pytest.raises(IllegalStateError, match="an offset is a number from 0 on, not '1'"):
+        consumer.seek(place, "1")  # type: ignore[arg-type]
+
+
+def test_methods_of_other_libraries_do_what_they_mean(
+    consumer: Consumer, producer: Producer, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    place = TopicPartition(name, 0)
+    theirs_of_producer: Any = producer
+    theirs: Any = consumer
+    assert theirs_of_producer.produce(name, b"0", b"k", headers=[("h", b"x")]).get(timeout=60).offset == 0
+    assert theirs_of_producer.send_and_wait(name, b"1", timestamp_ms=5).offset == 1
+    with pytest.raises(ClientError, match=r"calls function\(metadata, error\)"):
+        theirs_of_producer.produce(name, b"x", on_delivery=print)
+    for number in range(2, 6):
+        producer.send(name, b"%d" % number)
+    theirs_of_producer.flush(60)
+    consumer.assign([place])
+    first = theirs.getone()
+    assert (first.key, first.value, first.headers) == (b"k", b"0", (("h", b"x"),))
+    assert next(consumer).value == b"1"
+    consumer.seek(place, 1)
+    found = theirs.getmany(timeout_ms=60_000, max_records=2)
+    assert {where: [each.value for each in records] for where, records in found.items()} == {
+        place: [b"1", b"2"]
+    }
+    assert [each.value for each in theirs.consume(2, timeout=60)] == [b"3", b"4"]
+    assert name in theirs.topics()
+    assert theirs.consumer_group_metadata() == consumer.group_metadata()
+    with pytest.raises(
+        TypeError, match=r"call poll\(timeout=0\.5\), in seconds, which returns a list of records"
+    ):
+        theirs.poll(timeout_ms=500)
+    with pytest.raises(TypeError, match=r"poll\(\) has no argument update_offsets"):
+        theirs.poll(update_offsets=False)
+    with pytest.raises(ClientError, match=r"pause\(\) the others"):
+        theirs.getone(place)
+    with pytest.raises(AttributeError, match="Consumer has no method highwater: call `end_offsets"):
+        theirs.highwater(place)
+    theirs.stop()
+    with (
+        Consumer(bootstrap_servers=producer.config.list("bootstrap.servers")) as alone,
+        pytest.raises(IllegalStateError, match=r"set group\.id, or read partitions without one by assign"),
+    ):
+        alone.subscribe([name])
+
+
+def test_asyncio_methods_of_other_libraries_do_what_they_mean(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+
+    async def main() -> None:
+        producer: Any = AsyncProducer(bootstrap_servers=bootstrap)
+        assert (await producer.send_and_wait(name, b"0", key=b"k")).offset == 0
+        assert (await producer.send_and_wait(name, b"1")).offset == 1
+        await producer.stop()
+        consumer: Any = AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+        consumer.assign([TopicPartition(name, 0)])
+        async for record in consumer:
+            assert record.value == b"0"
+            break
+        assert (await anext(consumer)).value == b"1"
+        consumer.seek_to_beginning()
+        assert (await consumer.getone()).value == b"0"
+        ((_, records),) = (await consumer.getmany(timeout_ms=60_000)).items()
+        assert [each.value for each in records] == [b"1"]
+        await consumer.stop()
+        with pytest.raises(StopAsyncIteration):
+            await anext(consumer)
+
+    asyncio.run(main())
 
 
 def test_a_producer_that_cannot_start_says_why_and_leaves_nothing_behind() -> None:

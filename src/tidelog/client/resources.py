@@ -46,7 +46,7 @@ class NewTopic:
     partitions: int = -1
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
-    configs: Mapping[str, str | None] = field(default_factory=dict)
+    configs: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
 
 
 @also_called(

@@ -170,7 +170,17 @@ def test_producers_give_up_idempotence_that_nobody_asked_for() -> None:
 def test_limits_of_time_make_room_for_one_request() -> None:
     assert parse(PRODUCER, request_timeout_ms=200_000).int("delivery.timeout.ms") == 200_005
     assert parse(CONSUMER, request_timeout_ms=90_000).int("default.api.timeout.ms") == 90_000
-    assert "default.api.timeout.ms=10" in refusal(ADMIN, default_api_timeout_ms=10)
+    assert parse(CONSUMER, default_api_timeout_ms=10).int("request.timeout.ms") == 10
+    assert parse(ADMIN, default_api_timeout_ms=10).int("request.timeout.ms") == 10
+    refused = refusal(ADMIN, default_api_timeout_ms=10, request_timeout_ms=20)
+    assert "default.api.timeout.ms=10" in refused
+    assert "lower request.timeout.ms, or leave it out" in refused
+
+
+def test_messages_have_the_right_article() -> None:
+    assert refusal(ADMIN, linger_ms=5) == "linger_ms is an option of a producer, not of an admin client"
+    assert refusal(ADMIN, nonsense=5).startswith("an admin client has no option nonsense")
+    assert "is an option of an admin client" not in refusal(CONSUMER, linger_ms=5)
 
 
 def test_acks_have_one_spelling() -> None:

@@ -47,6 +47,7 @@ from tidelog.client.admin.transaction_resources import (
     TransactionDescription,
     TransactionState,
 )
+from tidelog.client.foreign_methods import ADMIN, foreign_methods
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metrics import Figures
 from tidelog.client.options import ClientConfig
@@ -80,6 +81,9 @@ T = TypeVar("T")
 
 class Admin:
     """Administers a cluster; options in Kafka's names, as a mapping or as keywords."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(ADMIN)
 
     def __init__(
         self, options: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminOptions]
@@ -207,7 +211,10 @@ class Admin:
         )
 
     def alter_configs(
-        self, changes: Mapping[ConfigResource, Sequence[AlterConfigOp]], *, validate_only: bool = False
+        self,
+        changes: Mapping[ConfigResource, Sequence[AlterConfigOp] | Mapping[str, str | int | float | bool]],
+        *,
+        validate_only: bool = False,
     ) -> list[ConfigResult]:
         """Change single configs and leave the others alone; works on brokers older than KIP-339 too."""
         return self._call(self._core.alter_configs(changes, validate_only=validate_only))

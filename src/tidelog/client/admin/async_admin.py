@@ -37,7 +37,12 @@ from tidelog.client.admin.cluster_resources import (
     PartitionReassignment,
     ReplicaMove,
 )
-from tidelog.client.admin.config_changes import alter_configs, describe_configs, list_config_resources
+from tidelog.client.admin.config_changes import (
+    alter_configs,
+    checked_changes,
+    describe_configs,
+    list_config_resources,
+)
 from tidelog.client.admin.delegation_tokens import DelegationToken
 from tidelog.client.admin.group_lag import describe_group_lag
 from tidelog.client.admin.group_offsets import alter_group_offsets, delete_group_offsets, list_group_offsets
@@ -74,6 +79,7 @@ from tidelog.client.admin.transactions import (
 )
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, ClientError
+from tidelog.client.foreign_methods import ADMIN, foreign_methods
 from tidelog.client.metrics import Figures
 from tidelog.client.offsets import delete_records, list_offsets
 from tidelog.client.resources import (
@@ -108,6 +114,9 @@ if TYPE_CHECKING:
 
 class AsyncAdmin:
     """Administers a cluster from one event loop; options in Kafka's names, as a mapping or as keywords."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(ADMIN)
 
     def __init__(
         self, options: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminOptions]
@@ -221,7 +230,7 @@ class AsyncAdmin:
         """Raise topics to the given numbers of partitions; quotas as in ``create_topics``."""
         return await topics.create_partitions(
             self.cluster,
-            totals,
+            topics.checked_totals(totals),
             validate_only=validate_only,
             retry_on_quota_violation=retry_on_quota_violation,
         )
@@ -272,10 +281,13 @@ class AsyncAdmin:
         )
 
     async def alter_configs(
-        self, changes: Mapping[ConfigResource, Sequence[AlterConfigOp]], *, validate_only: bool = False
+        self,
+        changes: Mapping[ConfigResource, Sequence[AlterConfigOp] | Mapping[str, str | int | float | bool]],
+        *,
+        validate_only: bool = False,
     ) -> list[ConfigResult]:
         """Change single configs and leave the others alone; works on brokers older than KIP-339 too."""
-        return await alter_configs(self.cluster, changes, validate_only=validate_only)
+        return await alter_configs(self.cluster, checked_changes(changes), validate_only=validate_only)
 
     async def list_config_resources(self, types: Collection[ResourceType] = ()) -> list[ConfigResource]:
         """What can have configs, of the given types or of all; needs Kafka 4.1."""

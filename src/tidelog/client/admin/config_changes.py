@@ -26,6 +26,7 @@ from tidelog.client.resources import (
 from tidelog.client.retry import Deadline
 from tidelog.client.unanswered import as_outcome
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.options import render_value
 from tidelog.wire.messages import alter_configs as whole
 from tidelog.wire.messages import incremental_alter_configs as incremental
 from tidelog.wire.messages import list_config_resources as listing
@@ -38,6 +39,14 @@ from tidelog.wire.messages.describe_configs import (
 )
 
 Changes = Mapping[ConfigResource, Sequence[AlterConfigOp]]
+ConfigValues = Mapping[str, str | int | float | bool]
+"""Values to set, by the names of the configs."""
+GivenChanges = Mapping[ConfigResource, Sequence[AlterConfigOp] | ConfigValues]
+
+_CHANGES_ARE = (
+    "alter_configs takes the changes of each ConfigResource, as "
+    "{ConfigResource(ResourceType.TOPIC, 'orders'): {'retention.ms': '60000'}}, or lists of AlterConfigOp"
+)
 
 _TYPES_SINCE = 1
 _OWN_SOURCE = {
@@ -81,6 +90,48 @@ async def describe_configs(
         return list(map(_config_result, response.results))
 
     return await _ask_nodes(resources, describe)
+
+
+def checked_changes(given: GivenChanges) -> Changes:
+    """The changes as lists of ``AlterConfigOp``; raises ``ClientError`` where they are something else."""
+    if not isinstance(given, Mapping):
+        raise ClientError(f"{_CHANGES_ARE}, not {given!r}")
+    return {_checked_resource(resource): _checked_ops(resource, wanted) for resource, wanted in given.items()}
+
+
+def _checked_resource(resource: object) -> ConfigResource:
+    if isinstance(resource, ConfigResource):
+        return resource
+    raise ClientError(f"{_CHANGES_ARE}, not those of {resource!r}")
+
+
+def _checked_ops(resource: ConfigResource, wanted: object) -> list[AlterConfigOp]:
+    if isinstance(wanted, Mapping):
+        return [AlterConfigOp(name, config_text(name, value)) for name, value in wanted.items()]
+    if isinstance(wanted, str) or not isinstance(wanted, Sequence):
+        raise ClientError(f"{_CHANGES_ARE}, not {wanted!r} for {resource}")
+    ops = []
+    for op in wanted:
+        if not isinstance(op, AlterConfigOp):
+            raise ClientError(f"{_CHANGES_ARE}, not {op!r} for {resource}")
+        value = None if op.op is AlterConfigOpType.DELETE else config_text(op.name, op.value)
+        ops.append(AlterConfigOp(op.name, value, op.op))
+    return ops
+
+
+def config_text(name: object, value: object) -> str:
+    """A config's value as brokers take it: text, or the text of a number or a bool."""
+    if not isinstance(name, str):
+        raise ClientError(f"the name of a config is a str, not {name!r}")
+    if value is None:
+        raise ClientError(
+            f"config {name} cannot be set to None: to reset it to its default, give "
+            f"AlterConfigOp({name!r}, None, AlterConfigOpType.DELETE)"
+        )
+    text = render_value(value) if isinstance(value, str | int | float) else None
+    if text is None:
+        raise ClientError(f"the value of config {name} is a str, a number or a bool, not {value!r}")
+    return text
 
 
 async def alter_configs(

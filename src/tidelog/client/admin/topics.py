@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from tidelog.client.admin.config_changes import config_text
 from tidelog.client.admin.quota_retry import Answer, until_admitted
 from tidelog.client.cluster import Cluster
-from tidelog.client.errors import error_from
+from tidelog.client.errors import ClientError, error_from
 from tidelog.client.metadata import TopicMetadata
 from tidelog.client.resources import NewPartitions, NewTopic, TopicDescription, TopicResult
 from tidelog.client.retry import Deadline
@@ -36,6 +37,7 @@ from tidelog.wire.messages.delete_topics import (
 
 _BROKER_DEFAULTS_SINCE = 4
 _DELETE_BY_STATE_SINCE = 6
+_TOTALS_ARE = "create_partitions takes the number of partitions that each topic shall have, as {'orders': 6}"
 
 
 async def create_topics(
@@ -123,6 +125,22 @@ def _deletion(topics: Sequence[str | Uuid], version: int, deadline: Deadline) ->
             "this broker is older than Kafka 2.8 and deletes topics by name only",
         )
     return DeleteTopicsRequest(topic_names=names, timeout_ms=deadline.remaining_ms)
+
+
+def checked_totals(totals: Mapping[str, int | NewPartitions]) -> Mapping[str, int | NewPartitions]:
+    """``totals``; raises ``ClientError`` where they are no numbers of partitions, which are 1 or more."""
+    if not isinstance(totals, Mapping):
+        raise ClientError(f"{_TOTALS_ARE}, not {totals!r}")
+    for topic, wanted in totals.items():
+        total = wanted.total if isinstance(wanted, NewPartitions) else wanted
+        if not isinstance(topic, str) or not isinstance(total, int) or isinstance(total, bool):
+            raise ClientError(f"{_TOTALS_ARE}, not {{{topic!r}: {wanted!r}}}")
+        if total < 1:
+            raise ClientError(
+                f"topic {topic!r} cannot have {total} partitions: give the new total, which is "
+                "above the present one"
+            )
+    return totals
 
 
 async def create_partitions(
@@ -230,5 +248,8 @@ def _creatable(topic: NewTopic, version: int) -> CreatableTopic:
             CreatableReplicaAssignment(partition_index=index, broker_ids=list(brokers))
             for index, brokers in topic.assignments.items()
         ],
-        configs=[CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()],
+        configs=[
+            CreatableTopicConfig(name=name, value=None if value is None else config_text(name, value))
+            for name, value in topic.configs.items()
+        ],
     )

@@ -32,7 +32,12 @@ from tidelog.client.consumer.health import ConsumerActivity, ConsumerHealth, con
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
 from tidelog.client.consumer.listener import RebalanceListener, Runner, run_here
 from tidelog.client.consumer.metrics import ConsumerTimes, consumer_metrics
-from tidelog.client.consumer.partition_state import FetchPosition, OffsetAndMetadata, checked_partition
+from tidelog.client.consumer.partition_state import (
+    FetchPosition,
+    OffsetAndMetadata,
+    checked_partition,
+    checked_partitions,
+)
 from tidelog.client.consumer.poll_port import PollPort
 from tidelog.client.consumer.positions import Positions
 from tidelog.client.consumer.quiet_time import QuietTime
@@ -45,6 +50,7 @@ from tidelog.client.consumer.subscription_state import (
 )
 from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
+from tidelog.client.foreign_methods import ASYNC_CONSUMER, foreign_methods, refuse_poll_keywords
 from tidelog.client.group.handover import failure_of
 from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
 from tidelog.client.group.membership_choice import membership_for
@@ -68,7 +74,7 @@ if TYPE_CHECKING:
 
     from tidelog.client.options.option_types import ConsumerOptions
 
-PartitionCollection = Collection[TopicPartition]
+PartitionCollection = Collection[TopicPartition] | TopicPartition
 _NO_OFFSET = -1
 _POLL_ON_LOOP_S = 0.1
 
@@ -81,6 +87,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
     Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
     or ``assign``. Times are in seconds.
     """
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(ASYNC_CONSUMER)
 
     def __init__(
         self,
@@ -215,7 +224,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe takes either topics or a pattern")
         if isinstance(self._membership, NoGroup):
-            raise IllegalStateError("subscribing needs a group: set group.id, or assign partitions by hand")
+            raise IllegalStateError(
+                "subscribing needs a group: set group.id, or read partitions without one by "
+                "assign([TopicPartition(topic, 0), …]), of which partitions_for(topic) returns the numbers"
+            )
         if isinstance(pattern, SubscriptionPattern):
             self._subscription.subscribe_broker_pattern(pattern, listener)
         elif pattern is not None:
@@ -255,9 +267,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # Reading
 
     async def poll(
-        self, timeout: float = 1.0, max_records: int | None = None
+        self, timeout: float = 1.0, max_records: int | None = None, **foreign: Never
     ) -> list[ConsumerRecord[K_co, V_co]]:
         """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
+        refuse_poll_keywords(foreign)
         began = time.monotonic()
         try:
             return await self._poll_on_loop(timeout, max_records)
@@ -278,6 +291,12 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     def __aiter__(self) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         return self.records(None)
+
+    async def __anext__(self) -> ConsumerRecord[K_co, V_co]:
+        while not self._closed:
+            for record in self._begin_delivery(await self.poll(self._quiet_time(None).wait_s())):
+                return record
+        raise StopAsyncIteration
 
     async def records(self, timeout: float | None = None) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
         """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
@@ -307,8 +326,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """Go on reading an assigned partition from ``offset``."""
         self._require_open()
         at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if not isinstance(at.offset, int):
+            raise IllegalStateError(f"an offset is a number from 0 on, not {at.offset!r} (of {partition})")
         if at.offset < 0:
             raise IllegalStateError(f"offset {at.offset} of {partition} is negative; see seek_to_beginning")
+        partition = checked_partition(partition)
         self._subscription.seek(partition, FetchPosition(at.offset, at.leader_epoch))
         self._delivered.drop_partitions([partition])
 
@@ -337,20 +359,21 @@ class AsyncConsumer(Generic[K_co, V_co]):
         deadline = await self._begin(timeout)
         began = time.monotonic()
         try:
-            return await self._membership.fetch_committed(partitions, deadline)
+            return await self._membership.fetch_committed(checked_partitions(partitions), deadline)
         finally:
             self._times.committed_s += time.monotonic() - began
 
     def pause(self, partitions: PartitionCollection) -> None:
         """Hand out nothing of these until ``resume``; they stay assigned."""
         self._require_open()
-        self._put_back(partitions)
-        self._subscription.pause(partitions)
+        named = checked_partitions(partitions)
+        self._put_back(named)
+        self._subscription.pause(named)
 
     def resume(self, partitions: PartitionCollection) -> None:
         """Hand out records of these again."""
         self._require_open()
-        self._subscription.resume(partitions)
+        self._subscription.resume(checked_partitions(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
         """The partitions that ``pause`` has stopped."""
@@ -360,14 +383,15 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each partition, which need not be assigned."""
-        found = await self._offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST), timeout)
+        wanted = dict.fromkeys(checked_partitions(partitions), OffsetSpec.EARLIEST)
+        found = await self._offsets(wanted, timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     async def end_offsets(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record that this consumer would see, by its ``isolation.level``."""
-        found = await self._offsets(dict.fromkeys(partitions, OffsetSpec.LATEST), timeout)
+        found = await self._offsets(dict.fromkeys(checked_partitions(partitions), OffsetSpec.LATEST), timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     async def offsets_for_times(
@@ -489,7 +513,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     def _seek_to(self, partitions: PartitionCollection, *, earliest: bool) -> None:
         self._require_open()
-        wanted = list(partitions or self._subscription.assignment)
+        wanted = checked_partitions(partitions) or list(self._subscription.assignment)
         for partition in wanted:
             self._subscription.request_reset(partition, EARLIEST if earliest else LATEST)
         self._delivered.drop_partitions(wanted)
@@ -693,7 +717,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._subscription.held_back = {}
         return self._delivered.take_rest() if len(self._delivered) else []
 
-    def _put_back(self, partitions: PartitionCollection | None = None) -> None:
+    def _put_back(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Records that iteration has not handed out yet will be fetched again."""
         self._settle()
         for partition, position in self._delivered.positions().items():

@@ -29,6 +29,7 @@ from tidelog.client.consumer.health import ConsumerHealth
 from tidelog.client.consumer.listener import Call, RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
+from tidelog.client.foreign_methods import CONSUMER, foreign_methods, refuse_poll_keywords
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata
@@ -91,6 +92,9 @@ class Consumer(Generic[K_co, V_co]):
     or ``assign``. Times are in seconds.
     """
 
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(CONSUMER)
+
     def __init__(
         self,
         options: Mapping[str, object] | None = None,
@@ -129,8 +133,11 @@ class Consumer(Generic[K_co, V_co]):
 
     # Reading
 
-    def poll(self, timeout: float = 1.0, max_records: int | None = None) -> list[ConsumerRecord[K_co, V_co]]:
+    def poll(
+        self, timeout: float = 1.0, max_records: int | None = None, **foreign: Never
+    ) -> list[ConsumerRecord[K_co, V_co]]:
         """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
+        refuse_poll_keywords(foreign)
         self._thread.check()  # what is buffered is not for a forked child
         port = self._port
         began = time.monotonic()
@@ -166,6 +173,11 @@ class Consumer(Generic[K_co, V_co]):
 
     def __iter__(self) -> Iterator[ConsumerRecord[K_co, V_co]]:
         return self.records(None)
+
+    def __next__(self) -> ConsumerRecord[K_co, V_co]:
+        for record in self:
+            return record
+        raise StopIteration
 
     def records(self, timeout: float | None = None) -> Iterator[ConsumerRecord[K_co, V_co]]:
         """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.

@@ -15,6 +15,7 @@ generation is thrown away. Owned by ``SubscriptionState``; changed by its caller
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from operator import index
 from typing import NamedTuple, SupportsIndex
 
@@ -72,6 +73,17 @@ def checked_partition(given: object) -> TopicPartition:
     raise IllegalStateError(
         f"a partition is named by its topic and number, as TopicPartition('orders', 0); {given!r} is none"
     )
+
+
+def checked_partitions(given: object) -> list[TopicPartition]:
+    """Partitions as the application names them; one alone counts as a collection of one."""
+    if isinstance(given, TopicPartition):
+        return [given]
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise IllegalStateError(
+            f"give a collection of partitions, as [TopicPartition('orders', 0)], not {given!r}"
+        )
+    return [checked_partition(each) for each in given]
 
 
 def checked_offset(partition: TopicPartition, given: object) -> OffsetAndMetadata:

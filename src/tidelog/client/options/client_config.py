@@ -36,6 +36,9 @@ class ClientKind:
     options: ConfigDef
     rules: tuple[Rule, ...]
 
+    def __str__(self) -> str:
+        return f"an {self.name}" if self.name[0] in "aeiou" else f"a {self.name}"
+
 
 def _table(subjects: Mapping[str, Iterable[Option]]) -> ConfigDef:
     return ConfigDef(grouped(subjects))
@@ -132,21 +135,21 @@ def _unknown(kind: ClientKind, written: str) -> str:
     name = written.replace("_", ".")
     for other in _KINDS:
         if name in other.options:
-            return f"{written} is an option of a {other.name}, not of a {kind.name}"
+            return f"{written} is an option of {other}, not of {kind}"
     foreign = advice(written)
     if foreign is not None:
-        return f"a {kind.name} has no option {written}: {foreign}"
+        return f"{kind} has no option {written}: {foreign}"
     near = suggest(name, kind.options)
     if near is not None and "_" in written:
         near = near.replace(".", "_")
     where = "docs/reference/client-configuration.md lists them"
-    return f"a {kind.name} has no option {written}; " + (f"did you mean {near}?" if near else where)
+    return f"{kind} has no option {written}; " + (f"did you mean {near}?" if near else where)
 
 
 def _misplaced(kind: ClientKind, given: Sequence[object]) -> str:
     """What to write instead of topics or addresses in the place of options."""
     shown = ", ".join(map(repr, given))
-    how = f"a {kind.name} takes options as a mapping or by their names"
+    how = f"{kind} takes options as a mapping or by their names"
     if not all(isinstance(each, str) for each in given):
         return f"{how}, not {shown}: write bootstrap_servers='host:9092', or {{'bootstrap.servers': …}}"
     if kind is CONSUMER and not any(":" in str(each) for each in given):

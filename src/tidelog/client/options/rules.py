@@ -84,11 +84,15 @@ def _login_is_possible(values: dict[str, Any], given: Collection[str]) -> None:
 def _one_call_has_time_for_one_request(values: dict[str, Any], given: Collection[str]) -> None:
     call, request = values["default.api.timeout.ms"], values["request.timeout.ms"]
     if call < request:
-        if "default.api.timeout.ms" in given:
+        if "default.api.timeout.ms" not in given:
+            values["default.api.timeout.ms"] = request
+        elif "request.timeout.ms" not in given:
+            values["request.timeout.ms"] = call
+        else:
             raise ConfigError(
-                f"default.api.timeout.ms={call} must be no smaller than request.timeout.ms={request}"
+                f"default.api.timeout.ms={call} must be no smaller than request.timeout.ms={request}: lower "
+                "request.timeout.ms, or leave it out"
             )
-        values["default.api.timeout.ms"] = request
 
 
 def _idempotence_holds(values: dict[str, Any], given: Collection[str]) -> None:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
+from tidelog.client.foreign_methods import ASYNC_PRODUCER, foreign_methods
 from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
 from tidelog.client.observers import Observers
@@ -93,6 +94,9 @@ class _Waiting(NamedTuple):
 
 class AsyncProducer(Generic[K, V]):
     """Sends records from one event loop; options in Kafka's names, as a mapping or as keywords."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(ASYNC_PRODUCER)
 
     def __init__(
         self,

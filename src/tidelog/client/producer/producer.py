@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError
+from tidelog.client.foreign_methods import PRODUCER, foreign_methods
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
@@ -57,6 +58,9 @@ logger = logging.getLogger(__name__)
 
 class Producer(Generic[K, V]):
     """Sends records from any thread; options in Kafka's names, as a mapping or as keywords."""
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(PRODUCER)
 
     def __init__(
         self,

@@ -22,10 +22,11 @@ from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.foreign_methods import FUTURE, foreign_methods
 from tidelog.client.producer.partitioner import BuiltInPartitioner
 from tidelog.client.producer.producer_batch import ProducerBatch, set_done
 from tidelog.client.producer.record import ProducerRecord, RecordMetadata, SerializedRecord
-from tidelog.client.serialization import BytesSerializer
+from tidelog.client.serialization import BytesSerializer, SerializationError
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +49,9 @@ COMPILED: bool = cython.compiled
 _RATIO_IMPROVING_STEP = 0.005
 _RATIO_DETERIORATING_STEP = 0.05
 
-_plain_bytes = BytesSerializer().serialize
+_foreign_method = foreign_methods(FUTURE)
+_bytes_serializer = BytesSerializer()
+_HEADERS_ARE = "headers are pairs of a str and bytes, as headers=[('name', b'value')]"
 
 
 @cython.final
@@ -79,6 +82,9 @@ class RecordFuture:
     def done(self) -> bool:
         """Whether the record has been written or has failed."""
         return bool(self.batch.locate(self.index)[0].done)
+
+    def __getattr__(self, name: str) -> Any:
+        return _foreign_method(self, name)
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record went; waits up to ``timeout`` seconds, raises what kept it from being written."""
@@ -245,7 +251,30 @@ def header_pairs(
     """Headers as pairs, whichever way they were given."""
     if not headers:
         return ()
-    return tuple(headers.items()) if isinstance(headers, Mapping) else headers
+    pairs: Sequence[RecordHeader] = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+    if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
+        raise SerializationError(f"{_HEADERS_ARE}, got {headers!r}")
+    for pair in pairs:
+        if not isinstance(pair, Sequence) or len(pair) != 2:
+            raise SerializationError(f"{_HEADERS_ARE}, got {pair!r}")
+        name, value = pair
+        if not isinstance(name, str):
+            raise SerializationError(f"the key of a header is a str, got {name!r}: {_HEADERS_ARE}")
+        if value is not None and not isinstance(value, bytes | bytearray | memoryview):
+            raise SerializationError(
+                f"the value of header {name!r} is bytes or None, not {type(value).__name__}: encode it"
+            )
+    return pairs
+
+
+def plain_bytes(part: str, topic: Any, data: object) -> bytes | None:
+    """A key or value (``part`` says which) that no serializer is set for."""
+    if data is None or isinstance(data, bytes | bytearray | memoryview):
+        return _bytes_serializer.serialize(topic, data)
+    raise SerializationError(
+        f"{type(data).__name__} cannot be sent to topic {topic!r} as a record's {part}: encode it to bytes, "
+        f"or set {part}_serializer ('str', 'json', …)"
+    )
 
 
 class LongWay(Protocol):
@@ -299,7 +328,7 @@ class QuickSend:
         if self._serializes:
             key, value = self._long_way.serialized(topics.name, key, value)
         if not (type(value) is bytes or value is None) or not (type(key) is bytes or key is None):
-            key, value = _plain_bytes(topics.name, key), _plain_bytes(topics.name, value)
+            key, value = plain_bytes("key", topics.name, key), plain_bytes("value", topics.name, value)
         queue: PartitionQueue | None
         if partition is not None:
             queue = topics.queues.get(partition)

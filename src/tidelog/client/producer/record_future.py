@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Generator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.foreign_methods import FUTURE, foreign_methods
 from tidelog.client.producer.record import RecordMetadata
 
 
@@ -37,6 +38,9 @@ class DeferredRecord:
     ``appended`` ends with the record's own future once there is room, or with what kept it from being
     buffered.
     """
+
+    if not TYPE_CHECKING:
+        __getattr__ = foreign_methods(FUTURE)
 
     def __init__(self, appended: asyncio.Future[Delivery], topic: str) -> None:
         self._appended = appended

@@ -23,6 +23,7 @@ from tidelog.client.producer.quick_send import (
     TopicQueues,
     header_pairs,
     key_partition,
+    plain_bytes,
 )
 from tidelog.client.producer.record import (
     NO_PARTITION,
@@ -35,7 +36,7 @@ from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.record_future import Delivery
 from tidelog.client.producer.settings import ProducerSettings
 from tidelog.client.producer.transaction_manager import TransactionManager
-from tidelog.client.serialization import BytesSerializer
+from tidelog.client.serialization import SerializationError, SerializeFn
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_OFFSET, NO_TIMESTAMP
 
@@ -43,8 +44,6 @@ Buffer = Callable[[SerializedRecord], Delivery]
 """Appends a record, waiting for metadata and memory in a producer's own way."""
 
 _CLOSED = "the producer is closed"
-
-_plain_bytes = BytesSerializer().serialize
 
 
 class SendPath:
@@ -144,10 +143,9 @@ class SendPath:
 
     def serialized(self, topic: str, key: object, value: object) -> tuple[bytes | None, bytes | None]:
         """Key and value as bytes."""
-        settings = self.settings
         return (
-            (settings.key_serializer or _plain_bytes)(topic, key),
-            (settings.value_serializer or _plain_bytes)(topic, value),
+            _serialized("key", self.settings.key_serializer, topic, key),
+            _serialized("value", self.settings.value_serializer, topic, value),
         )
 
     def choose(self, topics: TopicQueues, record: SerializedRecord) -> int | None:
@@ -213,6 +211,15 @@ class SendPath:
                 on_delivery(metadata, error)
 
         return acknowledged
+
+
+def _serialized(part: str, serialize: SerializeFn | None, topic: str, data: object) -> bytes | None:
+    if serialize is None:
+        return plain_bytes(part, topic, data)
+    try:
+        return serialize(topic, data)
+    except SerializationError as error:
+        raise SerializationError(f"the record's {part}: {error}") from error
 
 
 def _refused(record: ProducerRecord) -> RecordMetadata:

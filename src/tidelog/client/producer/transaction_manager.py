@@ -46,6 +46,19 @@ logger = logging.getLogger(__name__)
 
 _S = TransactionState
 _MAX_EPOCH = 2**15 - 1
+# What a program wanted by a state, and what it must call first in the state that it is in.
+_CALLS = {
+    _S.INITIALIZING: "call init_transactions()",
+    _S.IN_TRANSACTION: "begin a transaction",
+    _S.COMMITTING_TRANSACTION: "commit a transaction",
+    _S.ABORTING_TRANSACTION: "abort a transaction",
+}
+_REMEDIES = {
+    _S.UNINITIALIZED: "call init_transactions() first",
+    _S.INITIALIZING: "call init_transactions() again, and wait for it, first",
+    _S.READY: "call begin_transaction() first",
+    _S.IN_TRANSACTION: "call commit_transaction() or abort_transaction() first",
+}
 _FATAL_FOR_BATCHES = frozenset(
     {
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
@@ -116,13 +129,24 @@ class TransactionManager:
         """Change the state; raises :class:`TransactionStateError` where that is not allowed."""
         if self.state not in ALLOWED_FROM[target]:
             raise TransactionStateError(
-                f"{self.subject} cannot become {words(target)} while it is {words(self.state)}"
+                self._instead(target)
+                or f"{self.subject} cannot become {words(target)} while it is {words(self.state)}"
             )
         logger.debug("%s: %s -> %s", self.subject, self.state.name, target.name)
         self.state = target
         self.last_error = error
         if error is not None:
             self.on_error()
+
+    def _instead(self, target: TransactionState) -> str:
+        """What to call where ``target`` was called too early or once too often; empty: no such mistake."""
+        what = _CALLS.get(target)
+        remedy = _REMEDIES.get(self.state)
+        if self.state is _S.READY and target is _S.INITIALIZING:
+            remedy = "it was called before, and is called once: call begin_transaction()"
+        if what is None or remedy is None:
+            return ""
+        return f"{self.subject} cannot {what}: {remedy}"
 
     def fail_for_good(self, error: Exception) -> None:
         """Only ``close`` is left."""
@@ -232,9 +256,7 @@ class TransactionManager:
         self.raise_if_failed()
         if self.is_transactional and self.state is not _S.IN_TRANSACTION:
             hint = "init_transactions" if not self.has_producer_id else "begin_transaction"
-            raise TransactionStateError(
-                f"{self.subject} is {words(self.state)}: call {hint} before sending records"
-            )
+            raise TransactionStateError(f"{self.subject} cannot send records: call {hint}() first")
 
     def add_partition(self, partition: TopicPartition) -> None:
         """A record for ``partition`` has been buffered within the transaction."""

@@ -123,7 +123,8 @@ class Transactions:
         def begin() -> None:
             manager.raise_if_failed()
             if manager.state is not TransactionState.IN_TRANSACTION:
-                raise TransactionStateError("offsets can be sent within a transaction only: begin one first")
+                call = "begin_transaction" if manager.has_producer_id else "init_transactions"
+                raise TransactionStateError(f"{manager.subject} cannot send offsets: call {call}() first")
 
         async def run() -> None:
             await self._requests.offsets.commit(committed, who)
