@@ -8,4 +8,33 @@ supported    which operations make sense on which resource
 
 Knows nothing of where rules are kept (``metadata/acl_store``) or of who asks (``broker/authorization``, and
 ``tidelog acls explain``, which decides with the same code).
+
+The names below are those that programs give to ``Admin.create_acls``, ``describe_acls`` and ``delete_acls``:
+
+    AclBinding(
+        ResourcePattern(ResourceType.TOPIC, "orders"),
+        AclEntry("User:ann", "*", Operation.READ, Permission.ALLOW),
+    )
 """
+
+from tidelog.security.acls.filters import AclFilter
+from tidelog.security.acls.model import (
+    AclBinding,
+    AclEntry,
+    Operation,
+    PatternType,
+    Permission,
+    ResourcePattern,
+    ResourceType,
+)
+
+__all__ = [
+    "AclBinding",
+    "AclEntry",
+    "AclFilter",
+    "Operation",
+    "PatternType",
+    "Permission",
+    "ResourcePattern",
+    "ResourceType",
+]
