@@ -113,7 +113,23 @@ if TYPE_CHECKING:
 
 
 class AsyncAdmin:
-    """Administers a cluster from one event loop; options in Kafka's names, as a mapping or as keywords."""
+    """Administers a cluster from one event loop.
+
+    Calls act on several things at once and report the ``error`` of each; only the failure of a whole call is
+    raised. Nothing is sent before the first call.
+
+    Args:
+        options: Options by Kafka's names, or by those of the keyword arguments; keywords win.
+        keywords: Options with underscores: ``AdminOptions`` has all of them.
+
+    Raises:
+        ConfigError: An option is unknown or has a value that it cannot have.
+
+    Example:
+        async with AsyncAdmin(bootstrap_servers="127.0.0.1:9092") as admin:
+            for result in await admin.create_topics([NewTopic("orders", partitions=3)]):
+                result.raise_for_error()
+    """
 
     if not TYPE_CHECKING:
         __getattr__ = foreign_methods(ADMIN)
@@ -133,7 +149,17 @@ class AsyncAdmin:
 
     @classmethod
     def of(cls, cluster: Cluster) -> Self:
-        """The administrative side of ``cluster``, which stays the caller's to close."""
+        """Make an admin client over an existing ``Cluster``, which stays the caller's to close.
+
+        Args:
+            cluster: The connections to use.
+
+        Returns:
+            The admin client.
+
+        Example:
+            admin = AsyncAdmin.of(consumer.cluster)
+        """
         admin = cls.__new__(cls)
         admin.config = None
         admin._observers = None
@@ -146,7 +172,7 @@ class AsyncAdmin:
 
     @property
     def cluster(self) -> Cluster:
-        """The way to the brokers; made when it is first needed, on the loop that needs it."""
+        """The connections to the brokers, made when they are first needed."""
         if self._closed:
             raise ClientClosedError("the admin client is closed")
         if self._cluster is None:
@@ -165,7 +191,11 @@ class AsyncAdmin:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections; calls under way fail."""
+        """Close the connections; calls under way fail.
+
+        Example:
+            await admin.close()
+        """
         if self._closed:
             return
         self._closed = True
@@ -180,11 +210,32 @@ class AsyncAdmin:
         return self._closed
 
     def metrics(self) -> Figures:
-        """Figures about this client and its brokers, by Kafka's names; times in ms."""
+        """Return the metrics of this client and its brokers.
+
+        Returns:
+            Values by Kafka's names; times are in milliseconds.
+
+        Example:
+            print(admin.metrics().get("request-total"))
+        """
         return Figures() if self._cluster is None else self._cluster.metrics.snapshot()
 
     async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
-        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        """Return the id by which brokers know this client in its telemetry (KIP-714).
+
+        Args:
+            timeout: Seconds to wait for the id.
+
+        Returns:
+            The id, 16 bytes.
+
+        Raises:
+            ConfigError: The client was made by ``of`` and sends no telemetry.
+            RequestTimeoutError: No broker has given one within ``timeout``.
+
+        Example:
+            print((await admin.client_instance_id()).hex())
+        """
         cluster = self.cluster
         if self._observers is None:
             raise ConfigError("this client was made without options and sends no telemetry")
@@ -200,10 +251,26 @@ class AsyncAdmin:
         validate_only: bool = False,
         retry_on_quota_violation: bool = True,
     ) -> list[TopicResult]:
-        """Create topics, or only check that they could be created.
+        """Create topics.
 
-        What a quota puts off is tried again until the call's time is up, or told at once as
-        ``ThrottlingQuotaExceededError`` where ``retry_on_quota_violation`` is False.
+        Args:
+            new_topics: The topics, as ``NewTopic``.
+            validate_only: Only check that the call would succeed.
+            retry_on_quota_violation: Whether to try again, until the call's time is up, what a quota delays;
+                False reports it as ``ThrottlingQuotaExceededError``.
+
+        Returns:
+            One result per topic, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            for result in await admin.create_topics([NewTopic("bills", partitions=3)]):
+                result.raise_for_error()
         """
         return await topics.create_topics(
             self.cluster,
@@ -215,7 +282,27 @@ class AsyncAdmin:
     async def delete_topics(
         self, names: Sequence[str | Uuid], *, retry_on_quota_violation: bool = True
     ) -> list[TopicResult]:
-        """Delete topics, by name or by id, and everything in them; quotas as in ``create_topics``."""
+        """Delete topics and all their records.
+
+        Args:
+            names: Names or ids of topics.
+            retry_on_quota_violation: Whether to try again, until the call's time is up, what a quota delays;
+                False reports it as ``ThrottlingQuotaExceededError``.
+
+        Returns:
+            One result per topic, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            await admin.create_topics([NewTopic("old")])
+            for result in await admin.delete_topics(["old"]):
+                result.raise_for_error()
+        """
         return await topics.delete_topics(
             self.cluster, _listed(names, str | bytes), retry_on_quota_violation=retry_on_quota_violation
         )
@@ -227,7 +314,27 @@ class AsyncAdmin:
         validate_only: bool = False,
         retry_on_quota_violation: bool = True,
     ) -> list[TopicResult]:
-        """Raise topics to the given numbers of partitions; quotas as in ``create_topics``."""
+        """Add partitions to topics.
+
+        Args:
+            totals: The new total of each topic, as a number or as ``NewPartitions``.
+            validate_only: Only check that the call would succeed.
+            retry_on_quota_violation: Whether to try again, until the call's time is up, what a quota delays;
+                False reports it as ``ThrottlingQuotaExceededError``.
+
+        Returns:
+            One result per topic, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            for result in await admin.create_partitions({"orders": 6}):
+                result.raise_for_error()
+        """
         return await topics.create_partitions(
             self.cluster,
             topics.checked_totals(totals),
@@ -236,15 +343,47 @@ class AsyncAdmin:
         )
 
     async def list_topics(self, *, include_internal: bool = False) -> list[TopicDescription]:
-        """Every topic that may be seen, by name."""
+        """Return every topic that this user may see, in the order of their names.
+
+        Args:
+            include_internal: Whether to include ``__consumer_offsets`` and its like.
+
+        Returns:
+            The descriptions of the topics.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print([topic.name for topic in await admin.list_topics()])
+        """
         return await topics.list_topics(self.cluster, include_internal=include_internal)
 
     async def describe_topics(
         self, names: Collection[str], *, by_controller: bool = False
     ) -> dict[str, TopicDescription]:
-        """Describe topics by name; each has its own ``error``. Never creates a topic.
+        """Describe topics; never creates one.
 
-        Any broker is asked. What was changed just now is known to the controller first: ``by_controller``.
+        Args:
+            names: The names of the topics.
+            by_controller: Whether to ask the controller, which knows recent changes first, instead of any
+                broker.
+
+        Returns:
+            The description of each topic, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            described = (await admin.describe_topics(["orders"]))["orders"]
+            described.raise_for_error()
+            print(len(described.partitions))
         """
         return await topics.describe_topics(self.cluster, _listed(names, str), by_controller=by_controller)
 
@@ -254,13 +393,46 @@ class AsyncAdmin:
         *,
         isolation_level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[TopicPartition, OffsetResult]:
-        """The offset at a time in ms, or at an ``OffsetSpec``, in each partition."""
+        """Return the offset at a time, or at an end of the log, in each partition.
+
+        Args:
+            partitions: Milliseconds since 1970 or an ``OffsetSpec``, by partition.
+            isolation_level: Whether the end is that of committed records.
+
+        Returns:
+            One result per partition, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            print((await admin.list_offsets({place: OffsetSpec.LATEST}))[place].offset)
+        """
         return await list_offsets(self.cluster, partitions, isolation_level=isolation_level)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, DeletedRecords]:
-        """Delete all records before the given offsets; -1 stands for all there are."""
+        """Delete all records before an offset in each partition.
+
+        Args:
+            before: The first offset to keep, by partition; -1 deletes everything.
+
+        Returns:
+            One result per partition, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            (await admin.delete_records({place: 0}))[place].raise_for_error()
+        """
         return await delete_records(self.cluster, before)
 
     # -- configs
@@ -272,7 +444,27 @@ class AsyncAdmin:
         names: Collection[str] | None = None,
         include_documentation: bool = False,
     ) -> list[ConfigResult]:
-        """The configs of each resource, all of them or only those in ``names``, with their synonyms."""
+        """Return the configs of topics, brokers or groups.
+
+        Args:
+            resources: The resources, as ``ConfigResource``.
+            names: The names of the configs; None means all.
+            include_documentation: Whether to include the text that describes each config.
+
+        Returns:
+            One result per resource with its ``entries``, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            topic = ConfigResource(ResourceType.TOPIC, "orders")
+            (result,) = await admin.describe_configs([topic], names=["retention.ms"])
+            print(result.entries[0].value)
+        """
         return await describe_configs(
             self.cluster,
             _listed(resources, ConfigResource),
@@ -286,11 +478,45 @@ class AsyncAdmin:
         *,
         validate_only: bool = False,
     ) -> list[ConfigResult]:
-        """Change single configs and leave the others alone; works on brokers older than KIP-339 too."""
+        """Change some configs and leave the others alone, also on brokers before Kafka 2.3.
+
+        Args:
+            changes: By resource: values by the names of the configs, or a list of ``AlterConfigOp``.
+            validate_only: Only check that the call would succeed.
+
+        Returns:
+            One result per resource, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            topic = ConfigResource(ResourceType.TOPIC, "orders")
+            for result in await admin.alter_configs({topic: {"retention.ms": 60_000}}):
+                result.raise_for_error()
+        """
         return await alter_configs(self.cluster, checked_changes(changes), validate_only=validate_only)
 
     async def list_config_resources(self, types: Collection[ResourceType] = ()) -> list[ConfigResource]:
-        """What can have configs, of the given types or of all; needs Kafka 4.1."""
+        """Return the resources that have configs; needs Kafka 4.1.
+
+        Args:
+            types: Their types; none means all.
+
+        Returns:
+            The resources.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.list_config_resources([ResourceType.GROUP]))
+        """
         return await list_config_resources(self.cluster, types)
 
     # -- groups
@@ -302,51 +528,206 @@ class AsyncAdmin:
         types: Collection[GroupType] = (),
         broker_ids: Collection[int] | None = None,
     ) -> ListedGroups:
-        """The groups of all brokers or some, in any of ``states`` and of any of ``types`` where given."""
+        """Return the groups of all brokers, or of some.
+
+        Args:
+            states: States to include; none means all.
+            types: Types to include; none means all.
+            broker_ids: Brokers to ask; None means all.
+
+        Returns:
+            The groups, and the errors of brokers that did not answer.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print([group.group_id for group in (await admin.list_groups()).groups])
+        """
         return await list_groups(self.cluster, states=states, types=types, broker_ids=broker_ids)
 
     async def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
-        """Each group with its members and their assignments.
+        """Describe groups with their members and assignments.
 
-        A group that does not exist is an error, or on brokers before Kafka 4.0 a group in state ``DEAD``.
+        Args:
+            group_ids: The ids of the groups.
+
+        Returns:
+            The description of each group, each with its own ``error``. A group that does not exist is an
+            error, or on brokers before Kafka 4.0 in state ``DEAD``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.describe_groups(["kitchen"]))["kitchen"].state)
         """
         return await describe_groups(self.cluster, _listed(group_ids, str))
 
     async def describe_group_lag(self, group_ids: Collection[str]) -> dict[str, GroupLag]:
-        """Each group with its committed offsets beside the ends of the logs."""
+        """Return the committed offsets of groups with the ends of the logs.
+
+        Args:
+            group_ids: The ids of the groups.
+
+        Returns:
+            The lag of each group, by partition and in total.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.describe_group_lag(["kitchen"]))["kitchen"].total)
+        """
         return await describe_group_lag(self.cluster, _listed(group_ids, str))
 
     async def delete_groups(self, group_ids: Collection[str]) -> list[GroupResult]:
-        """Delete groups that have no members, with their offsets."""
+        """Delete groups without members, with their offsets.
+
+        Args:
+            group_ids: The ids of the groups.
+
+        Returns:
+            One result per group, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            for result in await admin.delete_groups(["kitchen"]):
+                print(result.group_id, result.error)
+        """
         return await delete_groups(self.cluster, _listed(group_ids, str))
 
     async def remove_group_members(
         self, group_id: str, instance_ids: Collection[str] | None = None, *, reason: str | None = None
     ) -> list[MemberResult]:
-        """Remove static members from a group, or with None all of its members."""
+        """Remove static members from a group, or all members.
+
+        Args:
+            group_id: The id of the group.
+            instance_ids: The ``group.instance.id`` of each member; None removes all members.
+            reason: A text for the coordinator's log.
+
+        Returns:
+            One result per member, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            for result in await admin.remove_group_members("kitchen", ["cook-1"]):
+                print(result.instance_id, result.error)
+        """
         instances = None if instance_ids is None else _listed(instance_ids, str)
         return await remove_group_members(self.cluster, group_id, instances, reason)
 
     async def list_group_offsets(self, group_ids: Collection[str]) -> dict[str, GroupOffsets]:
-        """All that each group has committed."""
+        """Return the offsets that groups have committed.
+
+        Args:
+            group_ids: The ids of the groups.
+
+        Returns:
+            The offsets of each group; empty for a group that does not exist.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.list_group_offsets(["kitchen"]))["kitchen"].offsets)
+        """
         return await list_group_offsets(self.cluster, _listed(group_ids, str))
 
     async def plan_offset_reset(
         self, group_id: str, partitions: Collection[TopicPartition] | None, target: ResetTarget
     ) -> ResetPlan:
-        """What moving the group's offsets to ``target`` would do; ``partitions`` None: all it committed."""
+        """Return what moving a group's offsets would do; changes nothing.
+
+        Args:
+            group_id: The id of the group.
+            partitions: The partitions; None means all that the group has committed.
+            target: Where to move to: a class of ``tidelog.client.admin.offset_reset``.
+
+        Returns:
+            The plan, with the new offset of each partition.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            from tidelog.client.admin.offset_reset import ToPlace
+
+            plan = await admin.plan_offset_reset("kitchen", [TopicPartition("orders", 0)], ToPlace(OffsetSpec.EARLIEST))
+        """
         return await plan_offset_reset(self.cluster, group_id, partitions, target)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> list[PartitionResult]:
-        """Commit offsets for a group without members; one that does not exist is created."""
+        """Commit offsets for a group without members; creates a group that does not exist.
+
+        Args:
+            group_id: The id of the group.
+            offsets: The offset of the next record to read, by partition.
+
+        Returns:
+            One result per partition, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            for result in await admin.alter_group_offsets("kitchen", {place: 0}):
+                result.raise_for_error()
+        """
         return await alter_group_offsets(self.cluster, group_id, offsets)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> list[PartitionResult]:
-        """Forget what a group has committed for topics that none of its members reads."""
+        """Delete offsets that a group has committed for topics that no member reads.
+
+        Args:
+            group_id: The id of the group.
+            partitions: The partitions.
+
+        Returns:
+            One result per partition, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            for result in await admin.delete_group_offsets("kitchen", [place]):
+                print(result.partition, result.error)
+        """
         return await delete_group_offsets(self.cluster, group_id, partitions)
 
     # -- producers and transactions
@@ -359,7 +740,25 @@ class AsyncAdmin:
         running_longer_than_ms: int | None = None,
         pattern: str | None = None,
     ) -> ListedTransactions:
-        """The transactional ids of all brokers; ``pattern`` is a regular expression for the whole id."""
+        """Return the transactional ids of all brokers.
+
+        Args:
+            states: States to include; none means all.
+            producer_ids: Producer ids to include; none means all.
+            running_longer_than_ms: The least age of an open transaction.
+            pattern: A regular expression for the whole id.
+
+        Returns:
+            The ids with their states, and the errors of brokers that did not answer.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.list_transactions()).transactions)
+        """
         return await list_transactions(
             self.cluster,
             states=states,
@@ -371,13 +770,46 @@ class AsyncAdmin:
     async def describe_transactions(
         self, transactional_ids: Collection[str]
     ) -> dict[str, TransactionDescription]:
-        """Each transactional id with its producer, state and open partitions."""
+        """Describe transactional ids with their producers, states and open partitions.
+
+        Args:
+            transactional_ids: The ids.
+
+        Returns:
+            The description of each id, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.describe_transactions(["bar-1"]))["bar-1"].error)
+        """
         return await describe_transactions(self.cluster, _listed(transactional_ids, str))
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], *, broker_id: int | None = None
     ) -> dict[TopicPartition, PartitionProducers]:
-        """The producers that each partition's leader knows, or the replica on ``broker_id``."""
+        """Return the producers that write to each partition.
+
+        Args:
+            partitions: The partitions.
+            broker_id: The replica to ask; None means the leader.
+
+        Returns:
+            The producers of each partition, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            print((await admin.describe_producers([place]))[place].producers)
+        """
         return await describe_producers(self.cluster, partitions, broker_id=broker_id)
 
     async def find_hanging_transactions(
@@ -388,10 +820,27 @@ class AsyncAdmin:
         broker_id: int | None = None,
         idle_longer_than_ms: int = 15 * 60_000,
     ) -> HangingTransactions:
-        """Open transactions that no coordinator will end, in one partition, topic, broker or everywhere.
+        """Find open transactions that no coordinator will end.
 
-        Only those without a new record for ``idle_longer_than_ms``, which should be the longest transaction
-        timeout in use: younger ones may be on their way to their coordinator.
+        A younger transaction may be on its way to its coordinator: ``idle_longer_than_ms`` should be the
+        longest transaction timeout in use.
+
+        Args:
+            topic: The topic to search; None means all.
+            partition: The partition of ``topic``; None means all.
+            broker_id: The broker to ask; None means all.
+            idle_longer_than_ms: The least time without a new record.
+
+        Returns:
+            The transactions, and the errors of what could not be searched.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.find_hanging_transactions(topic="orders")).hanging)
         """
         return await find_hanging_transactions(
             self.cluster,
@@ -402,20 +851,60 @@ class AsyncAdmin:
         )
 
     async def abort_transaction(self, marker: AbortMarker) -> None:
-        """Write an abort marker into one partition, past any coordinator: for hanging transactions only."""
+        """Write an abort marker into one partition, past any coordinator: for hanging transactions only.
+
+        Args:
+            marker: The partition and the producer of the transaction.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            from tidelog.client.admin.transaction_resources import AbortMarker
+
+            for found in (await admin.find_hanging_transactions()).hanging:
+                producer = found.producer
+                await admin.abort_transaction(
+                    AbortMarker(found.partition, producer.producer_id, producer.producer_epoch)
+                )
+        """
         await abort_transaction(self.cluster, marker)
 
     async def fence_producer(self, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
-        """Make the coordinator abort what is open and fence the producer that holds the transactional id.
+        """Abort the open transaction of a transactional id, and fence the producer that holds it.
 
-        ``timeout_ms`` becomes the id's transaction timeout. An unknown id is created.
+        Args:
+            transactional_id: The id; an unknown one is created.
+            timeout_ms: The id's new transaction timeout.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            await admin.fence_producer("bar-1")
         """
         await fence_producer(self.cluster, transactional_id, timeout_ms=timeout_ms)
 
     # -- brokers
 
     async def describe_cluster(self) -> ClusterDescription:
-        """The brokers that are alive and which of them is the controller."""
+        """Return the brokers that are alive and the controller.
+
+        Returns:
+            The cluster's id, its controller and its brokers.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print((await admin.describe_cluster()).nodes)
+        """
         metadata = await self.cluster.refresh([])
         return ClusterDescription(
             metadata.cluster_id,
@@ -424,51 +913,202 @@ class AsyncAdmin:
         )
 
     async def describe_features(self, broker_id: int | None = None) -> FeatureMetadata:
-        """The features that a broker supports, and the levels that are in force in the cluster."""
+        """Return the features that a broker supports, and their levels in the cluster.
+
+        Args:
+            broker_id: The broker to ask; None means any.
+
+        Returns:
+            The features.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.describe_features())
+        """
         return await features.describe_features(self.cluster, broker_id)
 
     async def update_features(
         self, updates: Mapping[str, FeatureUpdate], *, validate_only: bool = False
     ) -> list[FeatureResult]:
-        """Change the levels of features; most brokers change all or none."""
+        """Change the levels of features; most brokers change all or none.
+
+        Args:
+            updates: The new levels, by the names of the features.
+            validate_only: Only check that the call would succeed.
+
+        Returns:
+            One result per feature, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.update_features({}, validate_only=True))
+        """
         return await features.update_features(self.cluster, updates, validate_only=validate_only)
 
     async def describe_user_scram_credentials(self, users: Sequence[str] = ()) -> list[ScramUser]:
-        """The users who log in by SCRAM, or some of them, with their mechanisms; never their passwords."""
+        """Return the users that log in by SCRAM, with their mechanisms; never their passwords.
+
+        Args:
+            users: Names of users; none means all.
+
+        Returns:
+            The users, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.describe_user_scram_credentials())
+        """
         return await scram_users.describe_user_scram_credentials(self.cluster, users)
 
     async def alter_user_scram_credentials(
         self, alterations: Sequence[ScramUpsertion | ScramDeletion]
     ) -> list[ScramUserResult]:
-        """Set and remove SCRAM credentials; passwords stay here, brokers are sent what is made of them."""
+        """Set and remove SCRAM credentials; brokers receive a salted hash instead of the password.
+
+        Args:
+            alterations: ``ScramUpsertion`` and ``ScramDeletion`` of ``tidelog.client.admin.scram_users``.
+
+        Returns:
+            One result per user, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            from tidelog.client.admin.scram_users import ScramDeletion
+
+            print(await admin.alter_user_scram_credentials([ScramDeletion("ann", "SCRAM-SHA-512")]))
+        """
         return await scram_users.alter_user_scram_credentials(self.cluster, alterations)
 
     async def describe_client_quotas(
         self, wanted: Mapping[str, str | AnyName | None] | None = None, *, strict: bool = False
     ) -> list[ClientQuotas]:
-        """The quotas of all, or of those that ``wanted`` means: names by kind (``user``, ``client-id``,
-        ``ip``), None for the default, ``ANY_NAME`` for all of a kind; ``strict`` leaves out those who are
-        of another kind besides."""
+        """Return client quotas.
+
+        Args:
+            wanted: Names by kind (``user``, ``client-id``, ``ip``): None is the default, ``ANY_NAME`` all of
+                a kind. Without it, all quotas.
+            strict: Whether to leave out quotas that have further kinds.
+
+        Returns:
+            The quotas.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.describe_client_quotas())
+        """
         return await quotas.describe_client_quotas(self.cluster, wanted or {}, strict=strict)
 
     async def alter_client_quotas(
         self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
     ) -> list[QuotaResult]:
-        """Set and remove quotas; they hold on every broker a moment later."""
+        """Set and remove quotas; they hold on every broker a moment later.
+
+        Args:
+            alterations: ``QuotaAlteration`` of ``tidelog.client.admin.quotas``.
+            validate_only: Only check that the call would succeed.
+
+        Returns:
+            One result per alteration, each with its own ``error``.
+
+        Raises:
+            ClientError: An argument has another form; the text says which it takes.
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.alter_client_quotas([], validate_only=True))
+        """
         return await quotas.alter_client_quotas(
             self.cluster, _listed(alterations, QuotaAlteration), validate_only=validate_only
         )
 
     async def describe_acls(self, wanted: AclFilter) -> list[AclBinding]:
-        """The access rules that a filter means; raises what the broker refuses."""
+        """Return the access rules that a filter matches.
+
+        Args:
+            wanted: The filter, of ``tidelog.security.acls``; ``AclFilter()`` matches all.
+
+        Returns:
+            The rules.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            from tidelog.security.acls import AclFilter
+
+            print(await admin.describe_acls(AclFilter()))
+        """
         return await acls.describe_acls(self.cluster, wanted)
 
     async def create_acls(self, bindings: Sequence[AclBinding]) -> list[AclResult]:
-        """Add access rules; those that are there already are fine."""
+        """Add access rules; those that exist already are no error.
+
+        Args:
+            bindings: The rules, of ``tidelog.security.acls``.
+
+        Returns:
+            One result per rule, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            from tidelog.security.acls import AclBinding, AclEntry, Operation, Permission, ResourcePattern
+            from tidelog.security.acls import ResourceType as AclResourceType
+
+            orders = ResourcePattern(AclResourceType.TOPIC, "orders")
+            rule = AclBinding(orders, AclEntry("User:ann", "*", Operation.READ, Permission.ALLOW))
+            for result in await admin.create_acls([rule]):
+                result.raise_for_error()
+        """
         return await acls.create_acls(self.cluster, bindings)
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[DeletedAcls]:
-        """Remove the access rules that filters mean, and say which they were."""
+        """Remove the access rules that filters match.
+
+        Args:
+            filters: The filters, of ``tidelog.security.acls``.
+
+        Returns:
+            The rules that each filter has removed, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            from tidelog.security.acls import AclFilter
+
+            for deleted in await admin.delete_acls([AclFilter(principal="User:ann")]):
+                print(deleted.results)
+        """
         return await acls.delete_acls(self.cluster, filters)
 
     async def create_delegation_token(
@@ -478,29 +1118,88 @@ class AsyncAdmin:
         renewers: Sequence[str] = (),
         max_lifetime_ms: int | None = None,
     ) -> DelegationToken:
-        """A new token by which others log in as this user, or as ``owner`` (``User:alice``).
+        """Create a token by which other programs log in as this user.
 
-        It ends at the broker's ``delegation.token.expiry.time.ms`` unless it is renewed, and after
-        ``max_lifetime_ms``, or the broker's longest life, for good. ``renewers`` may renew and end it, too.
+        It expires after the broker's ``delegation.token.expiry.time.ms`` unless it is renewed.
+
+        Args:
+            owner: Another user to log in as, as ``User:alice``.
+            renewers: Users that may renew and end it, too.
+            max_lifetime_ms: The longest life; None means the broker's.
+
+        Returns:
+            The token, with ``token_id`` and ``password``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            token = await admin.create_delegation_token()
+            print(token.token_id)
         """
         return await delegation_tokens.create_delegation_token(self.cluster, owner, renewers, max_lifetime_ms)
 
     async def renew_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """Let a token end so long from now, or after the broker's usual time; gives when, in ms since 1970.
+        """Postpone the end of a token, but not past its longest life.
 
-        It never ends later than its longest life lets it.
+        Args:
+            hmac: The token's ``hmac``.
+            period_ms: Milliseconds from now; None means the broker's usual time.
+
+        Returns:
+            When it ends, in milliseconds since 1970.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            token = await admin.create_delegation_token()
+            print(await admin.renew_delegation_token(token.hmac))
         """
         return await delegation_tokens.renew_delegation_token(self.cluster, hmac, period_ms)
 
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
-        """Let a token end so long from now, or at once; gives when, in ms since 1970.
+        """End a token; clients that have logged in by it keep their sessions.
 
-        Who has logged in by it stays so until his session ends.
+        Args:
+            hmac: The token's ``hmac``.
+            period_ms: Milliseconds from now; None means at once.
+
+        Returns:
+            When it ends, in milliseconds since 1970.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            token = await admin.create_delegation_token()
+            print(await admin.expire_delegation_token(token.hmac))
         """
         return await delegation_tokens.expire_delegation_token(self.cluster, hmac, period_ms)
 
     async def describe_delegation_tokens(self, owners: Sequence[str] | None = None) -> list[DelegationToken]:
-        """The tokens that this user may know of, of all owners or of some, with what proves them."""
+        """Return the tokens that this user may see.
+
+        Args:
+            owners: Their owners; None means all.
+
+        Returns:
+            The tokens.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.describe_delegation_tokens())
+        """
         return await delegation_tokens.describe_delegation_tokens(self.cluster, owners)
 
     async def describe_log_dirs(
@@ -509,13 +1208,47 @@ class AsyncAdmin:
         *,
         partitions: Collection[TopicPartition] | None = None,
     ) -> dict[int, BrokerLogDirs]:
-        """The log directories of all brokers or some, with the sizes of all partitions or some."""
+        """Return the log directories of brokers, with the sizes of partitions.
+
+        Args:
+            broker_ids: The brokers; None means all.
+            partitions: The partitions; None means all.
+
+        Returns:
+            The directories of each broker, each broker with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            for broker_id, found in (await admin.describe_log_dirs()).items():
+                print(broker_id, found)
+        """
         return await log_dirs.describe_log_dirs(self.cluster, broker_ids, partitions)
 
     async def alter_replica_log_dirs(
         self, moves: Mapping[tuple[int, TopicPartition], str]
     ) -> list[ReplicaMove]:
-        """Begin to move replicas, by broker and partition, to other log directories of their brokers."""
+        """Begin to move replicas to other log directories of their brokers.
+
+        Args:
+            moves: The directory, by broker and partition.
+
+        Returns:
+            One result per replica, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            moves = {(0, TopicPartition("orders", 0)): "/data/two"}
+            for result in await admin.alter_replica_log_dirs(moves):
+                print(result.error)
+        """
         return await log_dirs.alter_replica_log_dirs(self.cluster, moves)
 
     async def elect_leaders(
@@ -523,19 +1256,66 @@ class AsyncAdmin:
         partitions: Collection[TopicPartition] | None = None,
         election_type: ElectionType = ElectionType.PREFERRED,
     ) -> list[PartitionResult]:
-        """Elect leaders anew, of some partitions or of all that need it (others are not in the answer)."""
+        """Elect leaders.
+
+        Args:
+            partitions: The partitions; None means all that need it.
+            election_type: Whether to elect the preferred replica, or any that is alive.
+
+        Returns:
+            One result per partition that needed an election, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.elect_leaders())
+        """
         return await replicas.elect_leaders(self.cluster, partitions, election_type)
 
     async def list_partition_reassignments(
         self, partitions: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, PartitionReassignment]:
-        """The partitions that are on their way to other brokers."""
+        """Return the partitions that are being moved to other brokers.
+
+        Args:
+            partitions: The partitions; None means all.
+
+        Returns:
+            The moves, by partition.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            print(await admin.list_partition_reassignments())
+        """
         return await replicas.list_partition_reassignments(self.cluster, partitions)
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
     ) -> list[PartitionResult]:
-        """Begin to move partitions to other brokers; None gives up a move that is under way."""
+        """Begin to move partitions to other brokers.
+
+        Args:
+            targets: The brokers of each partition's replicas; None cancels a move that is under way.
+
+        Returns:
+            One result per partition, each with its own ``error``.
+
+        Raises:
+            KafkaError: The broker refuses the call as a whole.
+            RequestTimeoutError: There is no answer within ``default.api.timeout.ms``.
+            ClientClosedError: The client is closed.
+
+        Example:
+            for result in await admin.alter_partition_reassignments({TopicPartition("orders", 0): None}):
+                print(result.error)
+        """
         return await replicas.alter_partition_reassignments(self.cluster, targets)
 
 

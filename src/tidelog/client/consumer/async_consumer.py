@@ -82,10 +82,24 @@ T = TypeVar("T")
 
 
 class AsyncConsumer(Generic[K_co, V_co]):
-    """Reads records; ``async with AsyncConsumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
+    """Reads records on an asyncio loop; topics are given to ``subscribe`` or ``assign``.
 
-    Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
-    or ``assign``. Times are in seconds.
+    Type checkers infer ``K`` and ``V``, the types of keys and values, from the deserializers; without one
+    they are bytes. One task polls at a time; other tasks of the loop may call the other methods. Times are in
+    seconds.
+
+    Args:
+        options: Options by Kafka's names, or by those of the keyword arguments; keywords win.
+        keywords: Options with underscores: ``ConsumerOptions`` has all of them.
+
+    Raises:
+        ConfigError: An option is unknown or has a value that it cannot have.
+
+    Example:
+        async with AsyncConsumer(bootstrap_servers="127.0.0.1:9092", group_id="kitchen") as consumer:
+            consumer.subscribe(["orders"])
+            async for record in consumer:
+                print(record.value)
     """
 
     if not TYPE_CHECKING:
@@ -128,7 +142,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
     @property
     def cluster(self) -> Cluster:
-        """The network side, once started."""
+        """The connections to the cluster, once started."""
         return self._cluster
 
     async def __aenter__(self) -> Self:
@@ -139,7 +153,14 @@ class AsyncConsumer(Generic[K_co, V_co]):
         await self.close()
 
     async def start(self) -> None:
-        """Begin to talk to the cluster; ``poll`` and ``async with`` do it by themselves."""
+        """Begin to talk to the cluster; ``poll`` and ``async with`` do it by themselves.
+
+        Raises:
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            await consumer.start()
+        """
         if self._closed:
             raise ClientClosedError("the consumer is closed")
         if self._started:
@@ -179,7 +200,18 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._subscription_changed()
 
     async def close(self, timeout: float = 30.0) -> None:
-        """Commit if that is automatic, leave the group, close all connections; within ``timeout`` seconds."""
+        """Commit if that is automatic, leave the group and close all connections.
+
+        Args:
+            timeout: Seconds to wait for the commit and for the group.
+
+        Raises:
+            CommitFailedError: The group has gone on without this consumer.
+            KafkaError: The last commit was refused.
+
+        Example:
+            await consumer.close(timeout=10)
+        """
         if self._closed:
             return
         self._closed = True
@@ -215,10 +247,24 @@ class AsyncConsumer(Generic[K_co, V_co]):
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read topics as a member of the group ``group.id``; replaces what was subscribed to before.
+        """Read topics as a member of the group ``group.id``.
 
-        ``pattern`` takes all topics whose whole name matches, also later ones; a ``SubscriptionPattern`` is
-        matched by the broker. ``listener`` is told, inside ``poll``, of partitions that come and go.
+        Replaces the previous subscription.
+
+        Args:
+            topics: The name of a topic, or several names.
+            pattern: A regular expression instead of names: all topics whose whole name matches, also later
+                ones. A ``SubscriptionPattern`` is matched by the broker.
+            listener: Notified, inside ``poll``, of partitions that are assigned and revoked.
+
+        Raises:
+            IllegalStateError: There is no ``group.id``, or both or neither of ``topics`` and ``pattern`` are
+                given.
+            KafkaError: A name is not a valid topic name.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.subscribe(["orders", "payments"])
         """
         self._require_open()
         if (topics is None) == (pattern is None):
@@ -241,14 +287,35 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._subscription_changed()
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions, without a group's help; those kept keep their positions."""
+        """Read exactly these partitions, without a group.
+
+        Partitions that were assigned before keep their positions.
+
+        Args:
+            partitions: ``TopicPartition``s or pairs of topic and number.
+
+        Raises:
+            IllegalStateError: A partition is not named by its topic and number, or topics are subscribed to.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.assign([TopicPartition("orders", 0)])
+        """
         self._require_open()
         self._subscription.assign([checked_partition(each) for each in partitions])
         self._delivered.drop(lambda partition: not self._subscription.is_assigned(partition))
         self._subscription_changed()
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more; leaves the group."""
+        """Stop reading, and leave the group.
+
+        Raises:
+            RequestTimeoutError: The group does not answer within ``default.api.timeout.ms``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            await consumer.unsubscribe()
+        """
         self._require_open()
         self._put_back()
         if self._started and self._subscription.is_auto_assigned:
@@ -257,11 +324,25 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._subscription_changed()
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to."""
+        """The topics subscribed to.
+
+        Returns:
+            The names; with a pattern, those that match now.
+
+        Example:
+            print(consumer.subscription())
+        """
         return self._subscription.topics
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read now."""
+        """The partitions that are read now.
+
+        Returns:
+            The partitions; empty before the group has assigned any.
+
+        Example:
+            print(consumer.assignment())
+        """
         return self._subscription.assignment
 
     # Reading
@@ -269,7 +350,28 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def poll(
         self, timeout: float = 1.0, max_records: int | None = None, **foreign: Never
     ) -> list[ConsumerRecord[K_co, V_co]]:
-        """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
+        """Return the next records.
+
+        Args:
+            timeout: Seconds to wait for the first record.
+            max_records: The most records to return; None means ``max.poll.records``.
+            foreign: None: arguments of other libraries are refused with the one to use.
+
+        Returns:
+            The records in the order of their partitions; empty after ``timeout`` seconds without any.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            NoOffsetForPartitionError: Nothing is committed, and ``auto.offset.reset`` is ``none``.
+            RecordDeserializationError: A deserializer refuses a key or a value.
+            KafkaError: The broker refuses the consumer: it may not read, say.
+            IllegalStateError: Nothing is subscribed to or assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            for record in await consumer.poll(timeout=5):
+                print(record.offset, record.value)
+        """
         refuse_poll_keywords(foreign)
         began = time.monotonic()
         try:
@@ -278,10 +380,27 @@ class AsyncConsumer(Generic[K_co, V_co]):
             self._times.polled(began, time.monotonic())
 
     async def poll_arrow(self, timeout: float = 1.0, *, with_headers: bool = False) -> Any:
-        """All records that are there as one ``pyarrow.Table``, without a Python object for each.
+        """Return all records that are buffered as one ``pyarrow.Table``, without a Python object for each.
 
-        Waits up to ``timeout`` seconds for the first; then the table may be empty. Its columns are those of
-        ``tidelog.records.arrow.arrow_schema``; keys and values are bytes, deserializers are not applied.
+        The columns are those of ``tidelog.records.arrow.arrow_schema``. Keys and values are bytes:
+        deserializers are not applied.
+
+        Args:
+            timeout: Seconds to wait for the first record; then the table may be empty.
+            with_headers: Whether to add the column ``headers``.
+
+        Returns:
+            A ``pyarrow.Table``.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            WakeupError: ``wakeup`` was called.
+            KafkaError: The broker refuses the consumer.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            table = await consumer.poll_arrow(timeout=5)
+            print(table.num_rows)
         """
         began = time.monotonic()
         try:
@@ -299,10 +418,25 @@ class AsyncConsumer(Generic[K_co, V_co]):
         raise StopAsyncIteration
 
     async def records(self, timeout: float | None = None) -> AsyncIterator[ConsumerRecord[K_co, V_co]]:
-        """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
+        """Iterate over records one by one.
 
         The time begins with the first assignment of partitions. Offsets are committed as far as the loop has
         got.
+
+        Args:
+            timeout: Seconds without a record after which the iteration ends; None waits for records without a
+                limit.
+
+        Returns:
+            An iterator; it ends when the consumer is closed.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            KafkaError: As for ``poll``.
+
+        Example:
+            async for record in consumer.records(timeout=1):
+                print(record.value)
         """
         quiet = self._quiet_time(timeout)
         while not self._closed:
@@ -315,7 +449,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
                 return
 
     def wakeup(self) -> None:
-        """Make the ``poll`` that waits, or else the next one, raise ``WakeupError``; from any thread."""
+        """Make the ``poll`` that waits, or else the next one, raise ``WakeupError``; from any thread.
+
+        Example:
+            consumer.wakeup()
+        """
         self._wakeup = True
         if self._started:
             self._loop.call_soon_threadsafe(self._wake_flag.tell)
@@ -323,7 +461,19 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on reading an assigned partition from ``offset``."""
+        """Continue with ``offset`` in an assigned partition.
+
+        Args:
+            partition: An assigned partition.
+            offset: The offset of the next record to read.
+
+        Raises:
+            IllegalStateError: The partition is not assigned, or the offset is negative.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.seek(TopicPartition("orders", 0), 0)
+        """
         self._require_open()
         at = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
         if not isinstance(at.offset, int):
@@ -335,15 +485,53 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._delivered.drop_partitions([partition])
 
     def seek_to_beginning(self, partitions: PartitionCollection = ()) -> None:
-        """Go on with the first record there is; of all assigned partitions if none is named."""
+        """Continue with the first record of each partition.
+
+        Args:
+            partitions: Assigned partitions; none means all of them.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.seek_to_beginning()
+        """
         self._seek_to(partitions, earliest=True)
 
     def seek_to_end(self, partitions: PartitionCollection = ()) -> None:
-        """Go on with the next record to come; of all assigned partitions if none is named."""
+        """Continue with the next record that is written to each partition.
+
+        Args:
+            partitions: Assigned partitions; none means all of them.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.seek_to_end()
+        """
         self._seek_to(partitions, earliest=False)
 
     async def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The offset of the next record of an assigned partition, waiting until that is known."""
+        """Return the offset of the next record of an assigned partition, once it is known.
+
+        Args:
+            partition: An assigned partition.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            The offset.
+
+        Raises:
+            IllegalStateError: The partition is not assigned.
+            ConsumerTimeoutError: The position is not known within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(await consumer.position(TopicPartition("orders", 0)))
+        """
         deadline = await self._begin(timeout)
         self._settle()
         while True:
@@ -355,7 +543,24 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def committed(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets; None where there is none."""
+        """Return the offsets that the group has committed.
+
+        Args:
+            partitions: Partitions, which need not be assigned.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with its offset, or None where nothing is committed.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            print((await consumer.committed([place]))[place])
+        """
         deadline = await self._begin(timeout)
         began = time.monotonic()
         try:
@@ -364,25 +569,70 @@ class AsyncConsumer(Generic[K_co, V_co]):
             self._times.committed_s += time.monotonic() - began
 
     def pause(self, partitions: PartitionCollection) -> None:
-        """Hand out nothing of these until ``resume``; they stay assigned."""
+        """Return no records of these partitions until ``resume``; they stay assigned.
+
+        Args:
+            partitions: Assigned partitions.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.pause(consumer.assignment())
+        """
         self._require_open()
         named = checked_partitions(partitions)
         self._put_back(named)
         self._subscription.pause(named)
 
     def resume(self, partitions: PartitionCollection) -> None:
-        """Hand out records of these again."""
+        """Return records of these partitions again.
+
+        Args:
+            partitions: Assigned partitions.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.resume(consumer.paused())
+        """
         self._require_open()
         self._subscription.resume(checked_partitions(partitions))
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that ``pause`` has stopped."""
+        """The partitions that ``pause`` has stopped.
+
+        Returns:
+            The partitions.
+
+        Example:
+            print(consumer.paused())
+        """
         return self._subscription.paused
 
     async def beginning_offsets(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition, which need not be assigned."""
+        """Return the first offset of each partition.
+
+        Args:
+            partitions: Partitions, which need not be assigned.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with its first offset.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(await consumer.beginning_offsets([TopicPartition("orders", 0)]))
+        """
         wanted = dict.fromkeys(checked_partitions(partitions), OffsetSpec.EARLIEST)
         found = await self._offsets(wanted, timeout)
         return {partition: each.offset for partition, each in found.items()}
@@ -390,21 +640,70 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def end_offsets(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record that this consumer would see, by its ``isolation.level``."""
+        """Return the offset after the last record of each partition that this consumer may read.
+
+        With ``isolation.level=read_committed`` it is that of the first open transaction.
+
+        Args:
+            partitions: Partitions, which need not be assigned.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with its end.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(await consumer.end_offsets([TopicPartition("orders", 0)]))
+        """
         found = await self._offsets(dict.fromkeys(checked_partitions(partitions), OffsetSpec.LATEST), timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetResult | None]:
-        """The first record at or after a time in ms, by partition; None where there is none."""
+        """Return the first record of each partition at or after a time.
+
+        Args:
+            times: Times in milliseconds since 1970, by partition.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with the offset and timestamp of the record; None where there is no such record.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            print((await consumer.offsets_for_times({place: 0}))[place])
+        """
         found = await self._offsets(times, timeout)
         return {partition: each if each.offset != _NO_OFFSET else None for partition, each in found.items()}
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
-        """The partitions of ``topic`` and who serves them.
+        """Return the partitions of a topic and the brokers that serve them.
 
-        A topic that does not exist is an error, at once unless ``allow.auto.create.topics`` may create it.
+        Args:
+            topic: The name of the topic.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            The partitions in order.
+
+        Raises:
+            KafkaError: The topic does not exist, and ``allow.auto.create.topics`` does not create it.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            for partition in await consumer.partitions_for("orders"):
+                print(partition.partition, partition.leader)
         """
         deadline = await self._begin(timeout)
         if self._cluster.settings.allow_auto_create_topics:
@@ -414,7 +713,22 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return list(known.partitions.values())
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionMetadata]]:
-        """All topics that this consumer may see, with their partitions."""
+        """Return all topics that this consumer may see.
+
+        Args:
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            The partitions of each topic, by its name.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(sorted(await consumer.list_topics()))
+        """
         deadline = await self._begin(timeout)
         found = await self._cluster.refresh(None, deadline=deadline)
         return {
@@ -422,14 +736,42 @@ class AsyncConsumer(Generic[K_co, V_co]):
         }
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie before the end as of the last fetch; None before the first. Asks nobody."""
+        """Return how many offsets are between the position and the end, as of the last fetch; asks no broker.
+
+        Args:
+            partition: An assigned partition.
+
+        Returns:
+            The number of offsets; None before the first fetch.
+
+        Raises:
+            IllegalStateError: The partition is not assigned.
+
+        Example:
+            print(consumer.current_lag(TopicPartition("orders", 0)))
+        """
         self._settle()
         return self._subscription.lag(partition, self._fetch_config.isolation_level)
 
     # Committing
 
     async def commit(self, offsets: OffsetsToCommit | None = None, timeout: float | None = None) -> None:
-        """Commit ``offsets``, by default those behind all records handed out, and wait for the answer."""
+        """Commit offsets and wait for the answer.
+
+        Args:
+            offsets: The offset of the next record to read, by partition; None means those after all records
+                returned so far.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Raises:
+            CommitFailedError: The group has gone on without this consumer, which is no longer a member.
+            KafkaError: The coordinator refuses: with ``REBALANCE_IN_PROGRESS``, poll and commit again.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            await consumer.commit({TopicPartition("orders", 0): 1})
+        """
         deadline = await self._begin(timeout)
         self._settle()
         await self._commits.run_callbacks()
@@ -444,7 +786,20 @@ class AsyncConsumer(Generic[K_co, V_co]):
         offsets: OffsetsToCommit | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit in the background; a later poll, or close, tells ``callback`` the offsets and any error."""
+        """Commit offsets in the background.
+
+        Args:
+            offsets: As for ``commit``.
+            callback: Called with the offsets and the error, or None, inside a later ``poll``, ``commit`` or
+                ``close``. Without one, errors are logged.
+
+        Raises:
+            IllegalStateError: Nothing was read yet.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.commit_nowait()
+        """
         self._require_open()
         if not self._started:
             raise IllegalStateError("nothing was read yet: poll before committing")
@@ -452,13 +807,30 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._commits.commit_nowait(offsets, callback, self._deadline(None))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for ``send_offsets_to_transaction``."""
+        """Return the identity of this consumer in its group, for ``send_offsets_to_transaction``.
+
+        Returns:
+            The group's id, generation, member id and instance id.
+
+        Raises:
+            KafkaError: The consumer has no ``group.id``.
+
+        Example:
+            print(consumer.group_metadata().group_id)
+        """
         return self._membership.group_metadata()
 
     def ongoing_error(self) -> tuple[float, str] | None:
-        """What keeps this consumer from reading, and for how many seconds already; None if nothing does.
+        """Return the error that keeps this consumer from reading.
 
-        Errors that may pass are retried for as long as they last: this is for those who will not wait.
+        Errors that may pass are retried without a limit: this shows them to a program that does not wait.
+
+        Returns:
+            Seconds since it began, and the error's text; None if there is none.
+
+        Example:
+            if (problem := consumer.ongoing_error()) is not None:
+                print(problem)
         """
         return self._ongoing_errors.longest if self._started else None
 
@@ -490,11 +862,32 @@ class AsyncConsumer(Generic[K_co, V_co]):
         )
 
     def metrics(self) -> Figures:
-        """Figures of this consumer, its partitions and its brokers, by Kafka's names; times in ms."""
+        """Return the metrics of this consumer, its partitions and its brokers.
+
+        Returns:
+            Values by Kafka's names; times are in milliseconds.
+
+        Example:
+            print(consumer.metrics().get("records-lag-max"))
+        """
         return self._cluster.metrics.snapshot() if self._started else Figures()
 
     async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
-        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        """Return the id by which brokers know this client in its telemetry (KIP-714).
+
+        Args:
+            timeout: Seconds to wait for the id.
+
+        Returns:
+            The id, 16 bytes.
+
+        Raises:
+            RequestTimeoutError: No broker has given one within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print((await consumer.client_instance_id()).hex())
+        """
         await self._begin(timeout)
         return await self._observers.client_instance_id(timeout)
 

@@ -86,10 +86,24 @@ class _Errand:
 
 
 class Consumer(Generic[K_co, V_co]):
-    """Reads records; ``with Consumer(bootstrap_servers="host:9092", group_id="g") as consumer:``.
+    """Reads records; topics are given to ``subscribe`` or ``assign``.
 
-    Options are Kafka's, as a mapping or as keyword arguments with underscores; topics come by ``subscribe``
-    or ``assign``. Times are in seconds.
+    Type checkers infer ``K`` and ``V``, the types of keys and values, from the deserializers; without one
+    they are bytes. One thread uses a consumer at a time; only ``wakeup`` may be called by others. Times are
+    in seconds.
+
+    Args:
+        options: Options by Kafka's names, or by those of the keyword arguments; keywords win.
+        keywords: Options with underscores: ``ConsumerOptions`` has all of them.
+
+    Raises:
+        ConfigError: An option is unknown or has a value that it cannot have.
+
+    Example:
+        with Consumer(bootstrap_servers="127.0.0.1:9092", group_id="kitchen") as consumer:
+            consumer.subscribe(["orders"])
+            for record in consumer:
+                print(record.value)
     """
 
     if not TYPE_CHECKING:
@@ -121,7 +135,18 @@ class Consumer(Generic[K_co, V_co]):
         self.close()
 
     def close(self, timeout: float = 30.0) -> None:
-        """Commit if that is automatic, leave the group, close all connections; within ``timeout`` seconds."""
+        """Commit if that is automatic, leave the group and close all connections.
+
+        Args:
+            timeout: Seconds to wait for the commit and for the group.
+
+        Raises:
+            CommitFailedError: The group has gone on without this consumer.
+            KafkaError: The last commit was refused.
+
+        Example:
+            consumer.close(timeout=10)
+        """
         if self._port.is_closed():
             return
         before = self._enter()  # while another thread uses the consumer, closing it is refused without effect
@@ -136,7 +161,28 @@ class Consumer(Generic[K_co, V_co]):
     def poll(
         self, timeout: float = 1.0, max_records: int | None = None, **foreign: Never
     ) -> list[ConsumerRecord[K_co, V_co]]:
-        """The next records, at most ``max.poll.records``; empty after ``timeout`` seconds without any."""
+        """Return the next records.
+
+        Args:
+            timeout: Seconds to wait for the first record.
+            max_records: The most records to return; None means ``max.poll.records``.
+            foreign: None: arguments of other libraries are refused with the one to use.
+
+        Returns:
+            The records in the order of their partitions; empty after ``timeout`` seconds without any.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            NoOffsetForPartitionError: Nothing is committed, and ``auto.offset.reset`` is ``none``.
+            RecordDeserializationError: A deserializer refuses a key or a value.
+            KafkaError: The broker refuses the consumer: it may not read, say.
+            IllegalStateError: Nothing is subscribed to or assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            for record in consumer.poll(timeout=5):
+                print(record.offset, record.value)
+        """
         refuse_poll_keywords(foreign)
         self._thread.check()  # what is buffered is not for a forked child
         port = self._port
@@ -151,10 +197,27 @@ class Consumer(Generic[K_co, V_co]):
             port.times.polled(began, time.monotonic())
 
     def poll_arrow(self, timeout: float = 1.0, *, with_headers: bool = False) -> Any:
-        """All records that are there as one ``pyarrow.Table``, without a Python object for each.
+        """Return all records that are buffered as one ``pyarrow.Table``, without a Python object for each.
 
-        Waits up to ``timeout`` seconds for the first; then the table may be empty. Its columns are those of
-        ``tidelog.records.arrow.arrow_schema``; keys and values are bytes, deserializers are not applied.
+        The columns are those of ``tidelog.records.arrow.arrow_schema``. Keys and values are bytes:
+        deserializers are not applied.
+
+        Args:
+            timeout: Seconds to wait for the first record; then the table may be empty.
+            with_headers: Whether to add the column ``headers``.
+
+        Returns:
+            A ``pyarrow.Table``.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            WakeupError: ``wakeup`` was called.
+            KafkaError: The broker refuses the consumer.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            table = consumer.poll_arrow(timeout=5)
+            print(table.num_rows)
         """
         from tidelog.records.arrow import load_pyarrow, to_table
 
@@ -180,10 +243,25 @@ class Consumer(Generic[K_co, V_co]):
         raise StopIteration
 
     def records(self, timeout: float | None = None) -> Iterator[ConsumerRecord[K_co, V_co]]:
-        """Records one by one, for as long as there are any within ``timeout`` seconds; None: for ever.
+        """Iterate over records one by one.
 
         The time begins with the first assignment of partitions. Offsets are committed as far as the loop has
         got.
+
+        Args:
+            timeout: Seconds without a record after which the iteration ends; None waits for records without a
+                limit.
+
+        Returns:
+            An iterator; it ends when the consumer is closed.
+
+        Raises:
+            WakeupError: ``wakeup`` was called.
+            KafkaError: As for ``poll``.
+
+        Example:
+            for record in consumer.records(timeout=1):
+                print(record.value)
         """
         port = self._port
         quiet = port.quiet_time(timeout)
@@ -277,7 +355,14 @@ class Consumer(Generic[K_co, V_co]):
     # Generated by scripts/generate_sync_clients.py from async_consumer.py, down to the end; do not edit.
 
     def start(self) -> None:
-        """Begin to talk to the cluster; ``poll`` and ``with`` do it by themselves."""
+        """Begin to talk to the cluster; ``poll`` and ``with`` do it by themselves.
+
+        Raises:
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.start()
+        """
         self._call(self._core.start())
 
     # Subscribing
@@ -289,108 +374,365 @@ class Consumer(Generic[K_co, V_co]):
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Read topics as a member of the group ``group.id``; replaces what was subscribed to before.
+        """Read topics as a member of the group ``group.id``.
 
-        ``pattern`` takes all topics whose whole name matches, also later ones; a ``SubscriptionPattern`` is
-        matched by the broker. ``listener`` is told, inside ``poll``, of partitions that come and go.
+        Replaces the previous subscription.
+
+        Args:
+            topics: The name of a topic, or several names.
+            pattern: A regular expression instead of names: all topics whose whole name matches, also later
+                ones. A ``SubscriptionPattern`` is matched by the broker.
+            listener: Notified, inside ``poll``, of partitions that are assigned and revoked.
+
+        Raises:
+            IllegalStateError: There is no ``group.id``, or both or neither of ``topics`` and ``pattern`` are
+                given.
+            KafkaError: A name is not a valid topic name.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.subscribe(["orders", "payments"])
         """
         self._do(self._core.subscribe, topics, pattern=pattern, listener=listener)
 
     def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
-        """Read exactly these partitions, without a group's help; those kept keep their positions."""
+        """Read exactly these partitions, without a group.
+
+        Partitions that were assigned before keep their positions.
+
+        Args:
+            partitions: ``TopicPartition``s or pairs of topic and number.
+
+        Raises:
+            IllegalStateError: A partition is not named by its topic and number, or topics are subscribed to.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.assign([TopicPartition("orders", 0)])
+        """
         self._do(self._core.assign, list(partitions))
 
     def unsubscribe(self) -> None:
-        """Read nothing any more; leaves the group."""
+        """Stop reading, and leave the group.
+
+        Raises:
+            RequestTimeoutError: The group does not answer within ``default.api.timeout.ms``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.unsubscribe()
+        """
         self._call(self._core.unsubscribe())
 
     def subscription(self) -> frozenset[str]:
-        """The topics subscribed to."""
+        """The topics subscribed to.
+
+        Returns:
+            The names; with a pattern, those that match now.
+
+        Example:
+            print(consumer.subscription())
+        """
         return self._core.subscription()
 
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that are read now."""
+        """The partitions that are read now.
+
+        Returns:
+            The partitions; empty before the group has assigned any.
+
+        Example:
+            print(consumer.assignment())
+        """
         return self._core.assignment()
 
     # Reading
 
     def wakeup(self) -> None:
-        """Make the ``poll`` that waits, or else the next one, raise ``WakeupError``; from any thread."""
+        """Make the ``poll`` that waits, or else the next one, raise ``WakeupError``; from any thread.
+
+        Example:
+            consumer.wakeup()
+        """
         self._core.wakeup()
 
     # Positions
 
     def seek(self, partition: TopicPartition, offset: int | OffsetAndMetadata) -> None:
-        """Go on reading an assigned partition from ``offset``."""
+        """Continue with ``offset`` in an assigned partition.
+
+        Args:
+            partition: An assigned partition.
+            offset: The offset of the next record to read.
+
+        Raises:
+            IllegalStateError: The partition is not assigned, or the offset is negative.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.seek(TopicPartition("orders", 0), 0)
+        """
         self._do(self._core.seek, partition, offset)
 
     def seek_to_beginning(self, partitions: PartitionCollection = ()) -> None:
-        """Go on with the first record there is; of all assigned partitions if none is named."""
+        """Continue with the first record of each partition.
+
+        Args:
+            partitions: Assigned partitions; none means all of them.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.seek_to_beginning()
+        """
         self._do(self._core.seek_to_beginning, partitions)
 
     def seek_to_end(self, partitions: PartitionCollection = ()) -> None:
-        """Go on with the next record to come; of all assigned partitions if none is named."""
+        """Continue with the next record that is written to each partition.
+
+        Args:
+            partitions: Assigned partitions; none means all of them.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.seek_to_end()
+        """
         self._do(self._core.seek_to_end, partitions)
 
     def position(self, partition: TopicPartition, timeout: float | None = None) -> int:
-        """The offset of the next record of an assigned partition, waiting until that is known."""
+        """Return the offset of the next record of an assigned partition, once it is known.
+
+        Args:
+            partition: An assigned partition.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            The offset.
+
+        Raises:
+            IllegalStateError: The partition is not assigned.
+            ConsumerTimeoutError: The position is not known within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(consumer.position(TopicPartition("orders", 0)))
+        """
         return self._call(self._core.position(partition, timeout))
 
     def committed(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The group's committed offsets; None where there is none."""
+        """Return the offsets that the group has committed.
+
+        Args:
+            partitions: Partitions, which need not be assigned.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with its offset, or None where nothing is committed.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            print((consumer.committed([place]))[place])
+        """
         return self._call(self._core.committed(partitions, timeout))
 
     def pause(self, partitions: PartitionCollection) -> None:
-        """Hand out nothing of these until ``resume``; they stay assigned."""
+        """Return no records of these partitions until ``resume``; they stay assigned.
+
+        Args:
+            partitions: Assigned partitions.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.pause(consumer.assignment())
+        """
         self._do(self._core.pause, partitions)
 
     def resume(self, partitions: PartitionCollection) -> None:
-        """Hand out records of these again."""
+        """Return records of these partitions again.
+
+        Args:
+            partitions: Assigned partitions.
+
+        Raises:
+            IllegalStateError: A partition is not assigned.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.resume(consumer.paused())
+        """
         self._do(self._core.resume, partitions)
 
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that ``pause`` has stopped."""
+        """The partitions that ``pause`` has stopped.
+
+        Returns:
+            The partitions.
+
+        Example:
+            print(consumer.paused())
+        """
         return self._core.paused()
 
     def beginning_offsets(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition, which need not be assigned."""
+        """Return the first offset of each partition.
+
+        Args:
+            partitions: Partitions, which need not be assigned.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with its first offset.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(consumer.beginning_offsets([TopicPartition("orders", 0)]))
+        """
         return self._call(self._core.beginning_offsets(partitions, timeout))
 
     def end_offsets(
         self, partitions: PartitionCollection, timeout: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset behind the last record that this consumer would see, by its ``isolation.level``."""
+        """Return the offset after the last record of each partition that this consumer may read.
+
+        With ``isolation.level=read_committed`` it is that of the first open transaction.
+
+        Args:
+            partitions: Partitions, which need not be assigned.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with its end.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(consumer.end_offsets([TopicPartition("orders", 0)]))
+        """
         return self._call(self._core.end_offsets(partitions, timeout))
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int], timeout: float | None = None
     ) -> dict[TopicPartition, OffsetResult | None]:
-        """The first record at or after a time in ms, by partition; None where there is none."""
+        """Return the first record of each partition at or after a time.
+
+        Args:
+            times: Times in milliseconds since 1970, by partition.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            Each partition with the offset and timestamp of the record; None where there is no such record.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            place = TopicPartition("orders", 0)
+            print((consumer.offsets_for_times({place: 0}))[place])
+        """
         return self._call(self._core.offsets_for_times(times, timeout))
 
     def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
-        """The partitions of ``topic`` and who serves them.
+        """Return the partitions of a topic and the brokers that serve them.
 
-        A topic that does not exist is an error, at once unless ``allow.auto.create.topics`` may create it.
+        Args:
+            topic: The name of the topic.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            The partitions in order.
+
+        Raises:
+            KafkaError: The topic does not exist, and ``allow.auto.create.topics`` does not create it.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            for partition in consumer.partitions_for("orders"):
+                print(partition.partition, partition.leader)
         """
         return self._call(self._core.partitions_for(topic, timeout))
 
     def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionMetadata]]:
-        """All topics that this consumer may see, with their partitions."""
+        """Return all topics that this consumer may see.
+
+        Args:
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Returns:
+            The partitions of each topic, by its name.
+
+        Raises:
+            KafkaError: The broker refuses the request.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print(sorted(consumer.list_topics()))
+        """
         return self._call(self._core.list_topics(timeout))
 
     def current_lag(self, partition: TopicPartition) -> int | None:
-        """How many offsets lie before the end as of the last fetch; None before the first. Asks nobody."""
+        """Return how many offsets are between the position and the end, as of the last fetch; asks no broker.
+
+        Args:
+            partition: An assigned partition.
+
+        Returns:
+            The number of offsets; None before the first fetch.
+
+        Raises:
+            IllegalStateError: The partition is not assigned.
+
+        Example:
+            print(consumer.current_lag(TopicPartition("orders", 0)))
+        """
         return self._do(self._core.current_lag, partition)
 
     # Committing
 
     def commit(self, offsets: OffsetsToCommit | None = None, timeout: float | None = None) -> None:
-        """Commit ``offsets``, by default those behind all records handed out, and wait for the answer."""
+        """Commit offsets and wait for the answer.
+
+        Args:
+            offsets: The offset of the next record to read, by partition; None means those after all records
+                returned so far.
+            timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+
+        Raises:
+            CommitFailedError: The group has gone on without this consumer, which is no longer a member.
+            KafkaError: The coordinator refuses: with ``REBALANCE_IN_PROGRESS``, poll and commit again.
+            RequestTimeoutError: There is no answer within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.commit({TopicPartition("orders", 0): 1})
+        """
         self._call(self._core.commit(offsets, timeout))
 
     def commit_nowait(
@@ -398,17 +740,47 @@ class Consumer(Generic[K_co, V_co]):
         offsets: OffsetsToCommit | None = None,
         callback: CommitCallback | None = None,
     ) -> None:
-        """Commit in the background; a later poll, or close, tells ``callback`` the offsets and any error."""
+        """Commit offsets in the background.
+
+        Args:
+            offsets: As for ``commit``.
+            callback: Called with the offsets and the error, or None, inside a later ``poll``, ``commit`` or
+                ``close``. Without one, errors are logged.
+
+        Raises:
+            IllegalStateError: Nothing was read yet.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            consumer.commit_nowait()
+        """
         self._do(self._core.commit_nowait, offsets, callback)
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this consumer is in its group, for ``send_offsets_to_transaction``."""
+        """Return the identity of this consumer in its group, for ``send_offsets_to_transaction``.
+
+        Returns:
+            The group's id, generation, member id and instance id.
+
+        Raises:
+            KafkaError: The consumer has no ``group.id``.
+
+        Example:
+            print(consumer.group_metadata().group_id)
+        """
         return self._core.group_metadata()
 
     def ongoing_error(self) -> tuple[float, str] | None:
-        """What keeps this consumer from reading, and for how many seconds already; None if nothing does.
+        """Return the error that keeps this consumer from reading.
 
-        Errors that may pass are retried for as long as they last: this is for those who will not wait.
+        Errors that may pass are retried without a limit: this shows them to a program that does not wait.
+
+        Returns:
+            Seconds since it began, and the error's text; None if there is none.
+
+        Example:
+            if (problem := consumer.ongoing_error()) is not None:
+                print(problem)
         """
         return self._core.ongoing_error()
 
@@ -420,9 +792,30 @@ class Consumer(Generic[K_co, V_co]):
         return self._core.health(patience)
 
     def metrics(self) -> Figures:
-        """Figures of this consumer, its partitions and its brokers, by Kafka's names; times in ms."""
+        """Return the metrics of this consumer, its partitions and its brokers.
+
+        Returns:
+            Values by Kafka's names; times are in milliseconds.
+
+        Example:
+            print(consumer.metrics().get("records-lag-max"))
+        """
         return self._do(self._core.metrics)
 
     def client_instance_id(self, timeout: float = 30.0) -> Uuid:
-        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        """Return the id by which brokers know this client in its telemetry (KIP-714).
+
+        Args:
+            timeout: Seconds to wait for the id.
+
+        Returns:
+            The id, 16 bytes.
+
+        Raises:
+            RequestTimeoutError: No broker has given one within ``timeout``.
+            ClientClosedError: The consumer is closed.
+
+        Example:
+            print((consumer.client_instance_id()).hex())
+        """
         return self._call(self._core.client_instance_id(timeout))

@@ -44,7 +44,28 @@ _PER_STREAM = ("client.id", "group.instance.id")
 
 
 class StreamConsumer:
-    """Parallel streams over the topics of one group."""
+    """Parallel streams over the topics of one group, each with a handler.
+
+    Offsets are committed once their records are handled: each record is handled at least once.
+
+    Args:
+        streams: How many streams read each topic.
+        handler: A function of one record, plain or ``async``, or a class with ``handle(record)``, of which
+            each stream makes an instance.
+        options: A consumer's options by Kafka's names.
+        on_failure: What becomes of a record whose handler fails: ``Stop()``, ``Skip()``,
+            ``DeadLetter(topic)`` or ``Retry(…)``.
+        keywords: A consumer's options with underscores.
+
+    Raises:
+        ConfigError: An option, the streams or the handler cannot be used.
+
+    Example:
+        def handle(record):
+            print(record.value)
+
+        StreamConsumer({"orders": 4}, handle, bootstrap_servers="127.0.0.1:9092", group_id="billing").run()
+    """
 
     def __init__(
         self,
@@ -92,7 +113,16 @@ class StreamConsumer:
         self.close()
 
     def run(self) -> None:
-        """Run until :meth:`stop`, a handler's error under ``Stop``, or Ctrl-C; all is closed on return."""
+        """Run until ``stop``, a handler's error under ``Stop()``, or Ctrl-C; everything is closed on return.
+
+        Raises:
+            Exception: The handler's error, under ``Stop()``.
+            KafkaError: The broker refuses a stream.
+            IllegalStateError: The streams were closed.
+
+        Example:
+            streams.run()
+        """
         try:
             self.start()
             self.wait()
@@ -100,7 +130,14 @@ class StreamConsumer:
             self.close()
 
     def start(self) -> None:
-        """Begin to read, in the background."""
+        """Begin to read in the background.
+
+        Raises:
+            IllegalStateError: The streams were closed.
+
+        Example:
+            streams.start()
+        """
         if self._closed:
             raise IllegalStateError("these streams were closed: make new ones")
         if self._thread is None:
@@ -110,7 +147,22 @@ class StreamConsumer:
             self._ended = self._thread.submit(self._run())
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the streams have ended, whether they have; raises the error that ended them."""
+        """Wait until the streams have ended.
+
+        Args:
+            timeout: Seconds to wait; None waits without a limit.
+
+        Returns:
+            Whether they have ended.
+
+        Raises:
+            Exception: The error that ended them.
+            IllegalStateError: They were not started, or a handler waits for itself.
+
+        Example:
+            streams.start()
+            print(streams.wait(timeout=0.1))
+        """
         if self._ended is None:
             raise IllegalStateError("the streams were not started")
         if self._is_handling_here():
@@ -147,15 +199,25 @@ class StreamConsumer:
         return StreamsHealth(ok=reason is None, reason=reason, streams=streams)
 
     def stop(self) -> None:
-        """Have the streams end once the records in work are handled; from any thread, also from a handler."""
+        """End the streams after the records in work; from any thread, also from a handler.
+
+        Example:
+            streams.stop()
+        """
         if self._thread is not None:
             for stream in list(self._running):
                 stream.stop()
 
     def close(self, timeout: float = 30.0) -> None:
-        """Stop, wait for the records in work up to ``timeout`` seconds, leave the group.
+        """Stop, wait for the records in work, and leave the group.
 
-        A handler cannot wait for itself: called there, it stops, and the rest is done behind the records.
+        A handler cannot wait for itself: called there, ``close`` stops the streams and returns at once.
+
+        Args:
+            timeout: Seconds to wait for handlers.
+
+        Example:
+            streams.close(timeout=10)
         """
         self._closed = True
         if self._thread is None:

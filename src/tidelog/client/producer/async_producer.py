@@ -93,7 +93,22 @@ class _Waiting(NamedTuple):
 
 
 class AsyncProducer(Generic[K, V]):
-    """Sends records from one event loop; options in Kafka's names, as a mapping or as keywords."""
+    """Sends records from one event loop.
+
+    Type checkers infer ``K`` and ``V``, the types of keys and values, from the serializers; without one they
+    are bytes.
+
+    Args:
+        options: Options by Kafka's names, or by those of the keyword arguments; keywords win.
+        keywords: Options with underscores: ``ProducerOptions`` has all of them.
+
+    Raises:
+        ConfigError: An option is unknown or has a value that it cannot have.
+
+    Example:
+        async with AsyncProducer(bootstrap_servers="127.0.0.1:9092") as producer:
+            metadata = await producer.send("orders", b"one espresso")
+    """
 
     if not TYPE_CHECKING:
         __getattr__ = foreign_methods(ASYNC_PRODUCER)
@@ -145,11 +160,25 @@ class AsyncProducer(Generic[K, V]):
         await self.close()
 
     async def start(self) -> None:
-        """Begin to work on the running loop; without it the first call does so."""
+        """Begin to work on the running loop; the first call does so as well.
+
+        Raises:
+            ConfigError: An address or a certificate cannot be used.
+
+        Example:
+            await producer.start()
+        """
         self.start_nowait()
 
     def start_nowait(self) -> None:
-        """As :meth:`start`: no broker is waited for."""
+        """As ``start``, without being a coroutine: no broker is waited for.
+
+        Raises:
+            ConfigError: An address or a certificate cannot be used.
+
+        Example:
+            producer.start_nowait()
+        """
         if self._started:
             return
         settings = self._settings
@@ -189,9 +218,14 @@ class AsyncProducer(Generic[K, V]):
         self.sender.wake()
 
     async def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered, abort an open transaction, and stop.
+        """Send what is buffered, abort an open transaction, and close all connections.
 
-        After ``timeout`` seconds whatever is still unacknowledged fails; ``timeout=0`` drops it at once.
+        Args:
+            timeout: Seconds after which records that are not acknowledged fail; 0 drops them at once, None
+                waits for ``delivery.timeout.ms``.
+
+        Example:
+            await producer.close(timeout=10)
         """
         if self._closed:
             return
@@ -246,7 +280,34 @@ class AsyncProducer(Generic[K, V]):
         headers: Mapping[str, bytes | None] | Sequence[RecordHeader] | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Buffer a record; the future tells where it went, once it is written."""
+        """Buffer a record; it never waits.
+
+        Args:
+            topic: The name of the topic, or a ``ProducerRecord`` with all of the following.
+            value: The value; None is a null, which deletes the key in a compacted topic.
+            key: The key, whose hash chooses the partition.
+            partition: The partition; None leaves the choice to the partitioner.
+            timestamp_ms: Milliseconds since 1970; None means now.
+            headers: Pairs of name and bytes, or a mapping.
+            on_delivery: Called with the ``RecordMetadata`` and the error, or None, once the record is stored
+                or has failed.
+
+        Returns:
+            A future: it resolves to the ``RecordMetadata`` once the record is stored.
+
+        Raises:
+            SerializationError: The key, the value or a header cannot be sent as bytes.
+            KafkaError: The topic's name or the partition is not valid, or the record is larger than
+                ``max.request.size``.
+            BufferExhaustedError: ``buffer.memory`` is full, and as much again waits for room: await ``drain``
+                between records.
+            TransactionStateError: The producer has a ``transactional.id``, and no transaction has begun.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            metadata = await producer.send("orders", b"one espresso", key=b"table-4")
+            print(metadata.offset)
+        """
         return self.send_path.send(
             topic,
             value,
@@ -258,15 +319,42 @@ class AsyncProducer(Generic[K, V]):
         )
 
     async def drain(self) -> None:
-        """Let the sender work, and wait while records have no room in the buffer."""
+        """Let the sender work, and wait while records have no room in the buffer.
+
+        Example:
+            for number in range(3):
+                producer.send("orders", b"%d" % number)
+                await producer.drain()
+        """
         await asyncio.sleep(0)
         while self._pumps:
             await asyncio.wait(list(self._pumps.values()), return_when=asyncio.FIRST_COMPLETED)
 
     async def send_arrow(self, table: Any, topic: str, *, partition: int | None = None) -> TableFuture:
-        """Buffer all rows of a ``pyarrow`` table or record batch, waiting for room; one future for all.
+        """Buffer all rows of a table, and wait for room; one future for all of them.
 
-        Columns: ``key``, ``value``, ``timestamp``, ``headers``, of which one of the first two must be there.
+        Columns are ``key`` and ``value``, of which at least one is needed, ``timestamp`` and ``headers``.
+        Serializers, interceptors and callbacks do not see rows.
+
+        Args:
+            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``.
+            topic: The name of the topic.
+            partition: The partition of all rows; None chooses by key.
+
+        Returns:
+            A future: it resolves to the places of the rows.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            SerializationError: A column is unknown or has a type that cannot be sent.
+            BufferExhaustedError: There was no room in ``buffer.memory`` for ``max.block.ms``.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            import pyarrow as pa
+
+            rows = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+            print(await (await producer.send_arrow(rows, "orders")))
         """
         self._begin_call()
         self.send_path.check_usable()
@@ -397,7 +485,17 @@ class AsyncProducer(Generic[K, V]):
         return self._accumulator.topic(known)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is acknowledged or has failed, without lingering."""
+        """Wait until everything sent so far is acknowledged or has failed, without lingering.
+
+        Args:
+            timeout: Seconds to wait; None waits for ``delivery.timeout.ms``.
+
+        Raises:
+            RequestTimeoutError: Some batches are still under way after ``timeout``.
+
+        Example:
+            await producer.flush(timeout=10)
+        """
         if not self._started:
             return
         try:
@@ -412,7 +510,23 @@ class AsyncProducer(Generic[K, V]):
             ) from None
 
     async def partitions_for(self, topic: str) -> list[PartitionMetadata]:
-        """The partitions of ``topic`` and who serves them; waits for metadata at most ``max.block.ms``."""
+        """Return the partitions of a topic and the brokers that serve them.
+
+        Args:
+            topic: The name of the topic, which is created if the broker allows that.
+
+        Returns:
+            The partitions in order.
+
+        Raises:
+            RequestTimeoutError: The topic is not known within ``max.block.ms``.
+            KafkaError: The producer may not see the topic.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            for partition in await producer.partitions_for("orders"):
+                print(partition.partition, partition.leader)
+        """
         self._begin_call()
         with self.stats.timed("metadata_wait_s"):
             known = await self.cluster.wait_for_topic(topic, Deadline(self._settings.max_block_ms))
@@ -420,7 +534,7 @@ class AsyncProducer(Generic[K, V]):
 
     @property
     def has_fatal_error(self) -> bool:
-        """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
+        """Whether only ``close`` is left; after any other failure the next transaction may succeed."""
         return self._transactions is not None and self._transactions.has_fatal_error
 
     def ongoing_error(self) -> tuple[float, str] | None:
@@ -464,11 +578,32 @@ class AsyncProducer(Generic[K, V]):
         )
 
     def metrics(self) -> Figures:
-        """Figures about this producer, its topics and its brokers, by Kafka's names; times in ms."""
+        """Return the metrics of this producer, its topics and its brokers.
+
+        Returns:
+            Values by Kafka's names; times are in milliseconds.
+
+        Example:
+            print(producer.metrics().get("record-send-total"))
+        """
         return self.cluster.metrics.snapshot() if self._started else Figures()
 
     async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
-        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        """Return the id by which brokers know this client in its telemetry (KIP-714).
+
+        Args:
+            timeout: Seconds to wait for the id.
+
+        Returns:
+            The id, 16 bytes.
+
+        Raises:
+            RequestTimeoutError: No broker has given one within ``timeout``.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            print((await producer.client_instance_id()).hex())
+        """
         self._begin_call()
         return await self._observers.client_instance_id(timeout)
 
@@ -576,13 +711,37 @@ class AsyncProducer(Generic[K, V]):
     # -- transactions
 
     async def init_transactions(self) -> None:
-        """Take over the transactional id, once, before the first transaction; older producers are fenced."""
+        """Take over the ``transactional.id``, once, before the first transaction; older producers are fenced.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+            KafkaError: The coordinator refuses the producer.
+
+        Example:
+            await producer.init_transactions()
+        """
         self._begin_call()
         with self.stats.timed("init_s"):
             await self._transaction_calls.init()
 
     async def begin_transaction(self) -> None:
-        """Begin a transaction: all records from now on belong to it."""
+        """Begin a transaction: all records sent from now on belong to it.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            await producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            await producer.commit_transaction()
+        """
         self._begin_call()
         with self.stats.timed("begin_s"):
             self._transaction_calls.begin()
@@ -590,16 +749,54 @@ class AsyncProducer(Generic[K, V]):
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetRef], group_metadata: GroupRef
     ) -> None:
-        """Commit a consumer's offsets with the transaction; its group by ``group_metadata()`` or by name."""
+        """Commit a consumer's offsets with the transaction.
+
+        Args:
+            offsets: The offset of the next record to read, by partition.
+            group_metadata: The consumer's ``group_metadata()``, or the name of its group.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+            CommitFailedError: The consumer is no longer a member of its group.
+
+        Example:
+            await producer.begin_transaction()
+            place = TopicPartition("orders", 0)
+            await producer.send_offsets_to_transaction({place: 1}, "kitchen")
+            await producer.commit_transaction()
+        """
         self._begin_call()
         with self.stats.timed("send_offsets_s"):
             await self._transaction_calls.send_offsets(offsets, group_metadata)
 
     async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
-        """Have everything written within ``timeout`` seconds, and leave the transaction open.
+        """Write everything that was sent, and leave the transaction open for another program to end.
 
-        Whoever has the result may end it by its producer id and epoch; of this producer only ``close(0)`` may
-        be called afterwards, which says nothing about the transaction.
+        Afterwards only ``close(0)`` may be called, which does not end the transaction.
+
+        Args:
+            timeout: Seconds to wait; None waits for ``delivery.timeout.ms``.
+
+        Returns:
+            The producer id and epoch by which the transaction can be committed or aborted.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            await producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            print(await producer.prepare_transaction())
         """
         self._begin_call()
         with self.stats.timed("prepare_s"):
@@ -607,21 +804,62 @@ class AsyncProducer(Generic[K, V]):
             return await self._transaction_calls.prepare()
 
     async def commit_transaction(self) -> None:
-        """Flush, and make everything that the transaction wrote visible at once."""
+        """Flush, and make everything that the transaction wrote visible at once.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            await producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            await producer.commit_transaction()
+        """
         self._begin_call()
         with self.stats.timed("commit_s"):
             await self._wait_appended()
             await self._transaction_calls.commit()
 
     async def abort_transaction(self) -> None:
-        """Give the transaction up; readers of committed records never see it."""
+        """Discard everything that the transaction wrote: readers of committed records never see it.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            await producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            await producer.abort_transaction()
+        """
         self._begin_call()
         with self.stats.timed("abort_s"):
             await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
             await self._transaction_calls.abort()
 
     async def abort_open_transaction(self) -> None:
-        """Abort if there is a transaction that can be aborted; one that is being committed may succeed."""
+        """Abort the transaction unless its commit is under way.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            await producer.begin_transaction()
+            await producer.abort_open_transaction()
+        """
         if self._transaction_calls.is_committing:
             return
         await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
@@ -629,9 +867,24 @@ class AsyncProducer(Generic[K, V]):
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """``async with producer.transaction():`` commits at the end, or aborts if something fails.
+        """A transaction as a block: commits at its end, aborts if something in it fails.
 
         A commit that has not ended within ``max.block.ms`` goes on: ``commit_transaction`` waits for it.
+
+        Returns:
+            The producer.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            async with producer.transaction():
+                producer.send("orders", b"one espresso")
         """
         await self.begin_transaction()
         try:

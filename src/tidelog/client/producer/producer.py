@@ -57,7 +57,22 @@ logger = logging.getLogger(__name__)
 
 
 class Producer(Generic[K, V]):
-    """Sends records from any thread; options in Kafka's names, as a mapping or as keywords."""
+    """Sends records from any number of threads.
+
+    Type checkers infer ``K`` and ``V``, the types of keys and values, from the serializers; without one they
+    are bytes.
+
+    Args:
+        options: Options by Kafka's names, or by those of the keyword arguments; keywords win.
+        keywords: Options with underscores: ``ProducerOptions`` has all of them.
+
+    Raises:
+        ConfigError: An option is unknown or has a value that it cannot have.
+
+    Example:
+        with Producer(bootstrap_servers="127.0.0.1:9092") as producer:
+            print(producer.send("orders", b"one espresso").result(timeout=30).offset)
+    """
 
     if not TYPE_CHECKING:
         __getattr__ = foreign_methods(PRODUCER)
@@ -103,10 +118,17 @@ class Producer(Generic[K, V]):
         self.close()
 
     def close(self, timeout: float | None = None) -> None:
-        """Send what is buffered, abort an open transaction, and stop.
+        """Send what is buffered, abort an open transaction, and close all connections.
 
-        After ``timeout`` seconds whatever is still unacknowledged fails; ``timeout=0`` drops it at once. So
-        does a callback that closes the producer: it cannot wait for the thread that it runs on.
+        A callback that closes the producer cannot wait for its own thread: records that are not acknowledged
+        fail.
+
+        Args:
+            timeout: Seconds after which records that are not acknowledged fail; 0 drops them at once, None
+                waits for ``delivery.timeout.ms``.
+
+        Example:
+            producer.close(timeout=10)
         """
         if self._closed:
             return
@@ -135,7 +157,35 @@ class Producer(Generic[K, V]):
         headers: Mapping[str, bytes | None] | Sequence[RecordHeader] | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Buffer a record; the future tells where it went, once it is written."""
+        """Buffer a record; waits while there is no metadata of the topic or no room, at most
+        ``max.block.ms``.
+
+        Args:
+            topic: The name of the topic, or a ``ProducerRecord`` with all of the following.
+            value: The value; None is a null, which deletes the key in a compacted topic.
+            key: The key, whose hash chooses the partition.
+            partition: The partition; None leaves the choice to the partitioner.
+            timestamp_ms: Milliseconds since 1970; None means now.
+            headers: Pairs of name and bytes, or a mapping.
+            on_delivery: Called with the ``RecordMetadata`` and the error, or None, once the record is stored
+                or has failed.
+
+        Returns:
+            A future: its ``result()`` is the ``RecordMetadata`` once the record is stored.
+
+        Raises:
+            SerializationError: The key, the value or a header cannot be sent as bytes.
+            KafkaError: The topic's name or the partition is not valid, or the record is larger than
+                ``max.request.size``.
+            BufferExhaustedError: There was no room in ``buffer.memory`` for ``max.block.ms``.
+            TransactionStateError: The producer has a ``transactional.id``, and no transaction has begun.
+            ClientClosedError: The producer is closed.
+            RequestTimeoutError: The topic is not known within ``max.block.ms``.
+
+        Example:
+            future = producer.send("orders", b"one espresso", key=b"table-4")
+            print(future.result(timeout=30).offset)
+        """
         return self.send_path.send(
             topic,
             value,
@@ -147,9 +197,30 @@ class Producer(Generic[K, V]):
         )
 
     def send_arrow(self, table: Any, topic: str, *, partition: int | None = None) -> TableFuture:
-        """Buffer all rows of a ``pyarrow`` table or record batch, waiting for room; one future for all.
+        """Buffer all rows of a table, and wait for room; one future for all of them.
 
-        Columns: ``key``, ``value``, ``timestamp``, ``headers``, of which one of the first two must be there.
+        Columns are ``key`` and ``value``, of which at least one is needed, ``timestamp`` and ``headers``.
+        Serializers, interceptors and callbacks do not see rows.
+
+        Args:
+            table: A ``pyarrow.Table`` or ``pyarrow.RecordBatch``.
+            topic: The name of the topic.
+            partition: The partition of all rows; None chooses by key.
+
+        Returns:
+            A future: it resolves to the places of the rows.
+
+        Raises:
+            ConfigError: pyarrow is not installed.
+            SerializationError: A column is unknown or has a type that cannot be sent.
+            BufferExhaustedError: There was no room in ``buffer.memory`` for ``max.block.ms``.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            import pyarrow as pa
+
+            rows = pa.table({"key": [b"a", b"b"], "value": [b"1", b"2"]})
+            print(producer.send_arrow(rows, "orders").result(timeout=30))
         """
         self.send_path.check_usable()
         writer = TableWriter(table, partition, self._settings, self._accumulator, self.send_path.transactions)
@@ -250,9 +321,22 @@ class Producer(Generic[K, V]):
         sender.looked_up(partition)
 
     def ask_cluster(self, question: Callable[[Cluster], Awaitable[T]], what: str) -> T:
-        """The answer to a question about the cluster, over this producer's connections.
+        """Return the answer to a question about the cluster, over this producer's connections.
 
-        ``question`` runs on the producer's own thread; ``what`` is what errors call it.
+        Args:
+            question: Called with the cluster, on the producer's own thread.
+            what: The name of the question in errors.
+
+        Returns:
+            The result of ``question``.
+
+        Raises:
+            RequestTimeoutError: There is no answer in time.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            known = producer.ask_cluster(lambda cluster: cluster.refresh([]), "the cluster's id")
+            print(known.cluster_id)
         """
 
         async def asked() -> T:
@@ -261,7 +345,21 @@ class Producer(Generic[K, V]):
         return self._thread.call(asked(), what=what)
 
     def ask_cluster_nowait(self, question: Callable[[Cluster], Awaitable[T]]) -> Future[T]:
-        """The same without waiting; what was not answered when the producer closes is cancelled."""
+        """As ``ask_cluster``, without waiting.
+
+        Args:
+            question: Called with the cluster, on the producer's own thread.
+
+        Returns:
+            A future, which is cancelled if the producer is closed before.
+
+        Raises:
+            ClientClosedError: The producer is closed.
+
+        Example:
+            future = producer.ask_cluster_nowait(lambda cluster: cluster.refresh([]))
+            print(future.result(timeout=30).cluster_id)
+        """
 
         async def asked() -> T:
             return await question(self._core.cluster)
@@ -321,16 +419,42 @@ class Producer(Generic[K, V]):
     # -- records
 
     def flush(self, timeout: float | None = None) -> None:
-        """Wait until everything sent so far is acknowledged or has failed, without lingering."""
+        """Wait until everything sent so far is acknowledged or has failed, without lingering.
+
+        Args:
+            timeout: Seconds to wait; None waits for ``delivery.timeout.ms``.
+
+        Raises:
+            RequestTimeoutError: Some batches are still under way after ``timeout``.
+
+        Example:
+            producer.flush(timeout=10)
+        """
         self._call(self._core.flush(timeout))
 
     def partitions_for(self, topic: str) -> list[PartitionMetadata]:
-        """The partitions of ``topic`` and who serves them; waits for metadata at most ``max.block.ms``."""
+        """Return the partitions of a topic and the brokers that serve them.
+
+        Args:
+            topic: The name of the topic, which is created if the broker allows that.
+
+        Returns:
+            The partitions in order.
+
+        Raises:
+            RequestTimeoutError: The topic is not known within ``max.block.ms``.
+            KafkaError: The producer may not see the topic.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            for partition in producer.partitions_for("orders"):
+                print(partition.partition, partition.leader)
+        """
         return self._call(self._core.partitions_for(topic))
 
     @property
     def has_fatal_error(self) -> bool:
-        """Whether nothing is left but ``close``; after any other failure the next transaction may succeed."""
+        """Whether only ``close`` is left; after any other failure the next transaction may succeed."""
         return self._core.has_fatal_error
 
     def ongoing_error(self) -> tuple[float, str] | None:
@@ -348,50 +472,176 @@ class Producer(Generic[K, V]):
         return self._core.health(patience)
 
     def metrics(self) -> Figures:
-        """Figures about this producer, its topics and its brokers, by Kafka's names; times in ms."""
+        """Return the metrics of this producer, its topics and its brokers.
+
+        Returns:
+            Values by Kafka's names; times are in milliseconds.
+
+        Example:
+            print(producer.metrics().get("record-send-total"))
+        """
         return self._core.metrics()
 
     def client_instance_id(self, timeout: float = 30.0) -> Uuid:
-        """The id that brokers know this client by in its telemetry (KIP-714); waits ``timeout`` seconds."""
+        """Return the id by which brokers know this client in its telemetry (KIP-714).
+
+        Args:
+            timeout: Seconds to wait for the id.
+
+        Returns:
+            The id, 16 bytes.
+
+        Raises:
+            RequestTimeoutError: No broker has given one within ``timeout``.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            print((producer.client_instance_id()).hex())
+        """
         return self._call(self._core.client_instance_id(timeout))
 
     # -- transactions
 
     def init_transactions(self) -> None:
-        """Take over the transactional id, once, before the first transaction; older producers are fenced."""
+        """Take over the ``transactional.id``, once, before the first transaction; older producers are fenced.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+            KafkaError: The coordinator refuses the producer.
+
+        Example:
+            producer.init_transactions()
+        """
         self._call(self._core.init_transactions())
 
     def begin_transaction(self) -> None:
-        """Begin a transaction: all records from now on belong to it."""
+        """Begin a transaction: all records sent from now on belong to it.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            producer.commit_transaction()
+        """
         self._call(self._core.begin_transaction())
 
     def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetRef], group_metadata: GroupRef
     ) -> None:
-        """Commit a consumer's offsets with the transaction; its group by ``group_metadata()`` or by name."""
+        """Commit a consumer's offsets with the transaction.
+
+        Args:
+            offsets: The offset of the next record to read, by partition.
+            group_metadata: The consumer's ``group_metadata()``, or the name of its group.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+            CommitFailedError: The consumer is no longer a member of its group.
+
+        Example:
+            producer.begin_transaction()
+            place = TopicPartition("orders", 0)
+            producer.send_offsets_to_transaction({place: 1}, "kitchen")
+            producer.commit_transaction()
+        """
         self._call(self._core.send_offsets_to_transaction(offsets, group_metadata))
 
     def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
-        """Have everything written within ``timeout`` seconds, and leave the transaction open.
+        """Write everything that was sent, and leave the transaction open for another program to end.
 
-        Whoever has the result may end it by its producer id and epoch; of this producer only ``close(0)`` may
-        be called afterwards, which says nothing about the transaction.
+        Afterwards only ``close(0)`` may be called, which does not end the transaction.
+
+        Args:
+            timeout: Seconds to wait; None waits for ``delivery.timeout.ms``.
+
+        Returns:
+            The producer id and epoch by which the transaction can be committed or aborted.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            print(producer.prepare_transaction())
         """
         return self._call(self._core.prepare_transaction(timeout))
 
     def commit_transaction(self) -> None:
-        """Flush, and make everything that the transaction wrote visible at once."""
+        """Flush, and make everything that the transaction wrote visible at once.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            producer.commit_transaction()
+        """
         self._call(self._core.commit_transaction())
 
     def abort_transaction(self) -> None:
-        """Give the transaction up; readers of committed records never see it."""
+        """Discard everything that the transaction wrote: readers of committed records never see it.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            producer.begin_transaction()
+            producer.send("orders", b"one espresso")
+            producer.abort_transaction()
+        """
         self._call(self._core.abort_transaction())
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Self]:
-        """``with producer.transaction():`` commits at the end, or aborts if something fails.
+        """A transaction as a block: commits at its end, aborts if something in it fails.
 
         A commit that has not ended within ``max.block.ms`` goes on: ``commit_transaction`` waits for it.
+
+        Returns:
+            The producer.
+
+        Raises:
+            TransactionStateError: The call is not allowed now; the text names the one that comes first.
+            TransactionAbortableError: The transaction has failed: abort it.
+            ProducerFencedError: A newer producer has the same ``transactional.id``.
+            RequestTimeoutError: It has not ended within ``max.block.ms``, and goes on: call it again to wait
+                for it.
+            ClientClosedError: The producer is closed.
+
+        Example:
+            with producer.transaction():
+                producer.send("orders", b"one espresso")
         """
         self.begin_transaction()
         try:
