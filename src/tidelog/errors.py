@@ -18,7 +18,11 @@ import enum
 
 
 class ErrorCode(enum.IntEnum):
-    """Kafka's protocol error codes."""
+    """Kafka's error codes.
+
+    Example:
+        error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -206,11 +210,29 @@ _RETRIABLE = frozenset(
 
 
 class TidelogError(Exception):
-    """Root of the package's own exceptions; its text is one sentence meant for a person."""
+    """The root of all errors that this package raises; the text is one sentence for people.
+
+    Example:
+        try:
+            admin.list_topics()
+        except TidelogError as error:
+            print(error)
+    """
 
 
 class KafkaError(TidelogError):
-    """A refusal that a Kafka client understands: a code and what to do about it."""
+    """A broker refused a request.
+
+    Args:
+        code: Kafka's error code; ``code.retriable`` says whether trying again may help.
+        message: The text.
+
+    Example:
+        try:
+            result.raise_for_error()
+        except KafkaError as error:
+            print(error.code.name)
+    """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
         super().__init__(message or code.name)

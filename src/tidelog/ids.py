@@ -30,7 +30,15 @@ NO_OFFSET = -1
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic; prints as Kafka's directory name, ``orders-3``."""
+    """One partition of one topic; prints as Kafka's directory name, ``orders-3``.
+
+    Args:
+        topic: The name of the topic.
+        partition: The number of the partition.
+
+    Example:
+        consumer.assign([TopicPartition("orders", 0)])
+    """
 
     topic: str
     partition: int

@@ -10,5 +10,19 @@ from tidelog.records.column_codec import murmur2
 
 
 def partition_for_key(key: bytes, partition_count: int) -> int:
-    """The partition of ``key`` among ``partition_count``, the same one that Java's producer chooses."""
+    """Return the partition of a key, the same one that Java's producer chooses.
+
+    Args:
+        key: The serialized key.
+        partition_count: The number of the topic's partitions.
+
+    Returns:
+        The partition.
+
+    Raises:
+        ZeroDivisionError: ``partition_count`` is 0.
+
+    Example:
+        partition_for_key(b"table-4", 6)
+    """
     return (murmur2(key) & 0x7FFFFFFF) % partition_count

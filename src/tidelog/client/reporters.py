@@ -29,10 +29,21 @@ class ClusterResourceListener(Protocol):
 
 
 class MetricsReporter:
-    """Is told which figures there are, and asks them for their values when it likes; override what you need.
+    """Receives the metrics of a client, to read their values whenever it likes; override the methods that you
+    need.
 
-    ``metric.name`` is a ``MetricName`` (``name``, ``group``, ``tags``), ``metric.value()`` may be called from
-    any thread.
+    ``metric.name`` has ``name``, ``group`` and ``tags``. ``metric.value()`` may be called from any thread.
+
+    Example:
+        class Shown(MetricsReporter):
+            def init(self, metrics):
+                self.metrics = metrics
+
+            def close(self):
+                for metric in self.metrics:
+                    print(metric.name, metric.value())
+
+        Producer(bootstrap_servers="127.0.0.1:9092", metric_reporters=[Shown])
     """
 
     def configure(self, options: Mapping[str, object]) -> None:

@@ -40,7 +40,18 @@ class Outcome:
 )
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create; -1 leaves a number to the broker's defaults (Kafka 2.4 and later)."""
+    """A topic to create.
+
+    Args:
+        name: Its name.
+        partitions: The number of partitions; -1 means the broker's default (Kafka 2.4 and later).
+        replication_factor: The number of replicas; -1 means the broker's default.
+        assignments: The brokers of each partition's replicas, instead of the two numbers.
+        configs: Configs of the topic, by name.
+
+    Example:
+        NewTopic("menu", partitions=3, configs={"cleanup.policy": "compact"})
+    """
 
     name: str
     partitions: int = -1
@@ -58,7 +69,15 @@ class NewTopic:
 )
 @dataclass(frozen=True, slots=True)
 class NewPartitions:
-    """How many partitions a topic shall have, and the brokers of each new one unless the cluster chooses."""
+    """How many partitions a topic shall have.
+
+    Args:
+        total: The new total.
+        assignments: The brokers of each new partition's replicas; empty leaves the choice to the cluster.
+
+    Example:
+        admin.create_partitions({"orders": NewPartitions(6)})
+    """
 
     total: int
     assignments: Sequence[Sequence[int]] = ()
@@ -92,7 +111,11 @@ class TopicDescription(Outcome):
 
 
 class ResourceType(enum.IntEnum):
-    """What a config belongs to."""
+    """The kinds of resources that have configs.
+
+    Example:
+        ConfigResource(ResourceType.GROUP, "kitchen")
+    """
 
     UNKNOWN = 0
     TOPIC = 2
@@ -115,7 +138,15 @@ class ResourceType(enum.IntEnum):
 )
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """A topic or a broker; the broker named ``""`` stands for the defaults of the whole cluster."""
+    """A resource that has configs: a topic, a broker, a group and so on.
+
+    Args:
+        type: Its kind.
+        name: Its name; of a broker its number, or ``""`` for the defaults of all brokers.
+
+    Example:
+        ConfigResource(ResourceType.TOPIC, "orders")
+    """
 
     type: ResourceType
     name: str
@@ -127,7 +158,11 @@ class ConfigResource:
 
 
 class ConfigSource(enum.IntEnum):
-    """Where a config's value comes from, in Kafka's order of precedence."""
+    """Where a config's value comes from, in Kafka's order of precedence.
+
+    Example:
+        entry.source is ConfigSource.DYNAMIC_TOPIC_CONFIG
+    """
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -180,7 +215,18 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfigResult(Outcome):
-    """The configs of one resource, or what became of a change to them."""
+    """The configs of one resource, or the result of a change to them.
+
+    Args:
+        resource: The resource.
+        entries: Its configs, in the order of their names.
+        error: Why it has failed, or None.
+        remark: The broker's remark on a change that has succeeded.
+
+    Example:
+        for entry in result.entries:
+            print(entry.name, entry.value)
+    """
 
     resource: ConfigResource
     entries: tuple[ConfigEntry, ...] = ()
@@ -190,7 +236,11 @@ class ConfigResult(Outcome):
 
 
 class AlterConfigOpType(enum.IntEnum):
-    """What to do with a config."""
+    """What to do with a config.
+
+    Example:
+        AlterConfigOp("retention.ms", None, AlterConfigOpType.DELETE)
+    """
 
     SET = 0
     DELETE = 1
@@ -201,7 +251,16 @@ class AlterConfigOpType(enum.IntEnum):
 @also_called(incremental_operation="op")
 @dataclass(frozen=True, slots=True)
 class AlterConfigOp:
-    """One change to one config; ``DELETE`` takes no value, the last two act on lists."""
+    """One change to one config.
+
+    Args:
+        name: The name of the config.
+        value: The value; None for ``DELETE``.
+        op: Set the config, reset it, or change the items of a list.
+
+    Example:
+        AlterConfigOp("retention.ms", "60000")
+    """
 
     name: str
     value: str | None
@@ -209,7 +268,11 @@ class AlterConfigOp:
 
 
 class OffsetSpec(enum.IntEnum):
-    """The timestamps that ListOffsets reads as places in the log; other numbers are times in ms."""
+    """Places in the log, for ``list_offsets``; other numbers are times in milliseconds.
+
+    Example:
+        admin.list_offsets({TopicPartition("orders", 0): OffsetSpec.LATEST})
+    """
 
     LATEST = -1
     EARLIEST = -2

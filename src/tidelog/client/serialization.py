@@ -176,7 +176,14 @@ def _msgspec_format(name: str) -> Any:
 
 
 class MsgspecSerializer(Serializer[Any]):
-    """JSON or MessagePack by msgspec: structs, dataclasses, dates and the rest that it knows."""
+    """Writes JSON or MessagePack by msgspec: structs, dataclasses, dates and so on.
+
+    Args:
+        format: ``"json"`` or ``"msgpack"``.
+
+    Example:
+        Producer(bootstrap_servers="127.0.0.1:9092", value_serializer=MsgspecSerializer())
+    """
 
     def __init__(self, format: str = "json") -> None:
         self._encode: Callable[[Any], bytes] = _msgspec_format(format).Encoder().encode
@@ -192,7 +199,15 @@ class MsgspecSerializer(Serializer[Any]):
 
 
 class MsgspecDeserializer(Generic[T]):
-    """JSON or MessagePack by msgspec into values of ``type``, checked as they are read."""
+    """Reads JSON or MessagePack by msgspec into values of one type, checked as they are read.
+
+    Args:
+        type: The type of the values; without it they are plain dicts, lists and so on.
+        format: ``"json"`` or ``"msgpack"``.
+
+    Example:
+        Consumer(bootstrap_servers="127.0.0.1:9092", value_deserializer=MsgspecDeserializer(Order))
+    """
 
     @overload
     def __init__(self, type: type[T], format: Literal["json", "msgpack"] = "json") -> None: ...

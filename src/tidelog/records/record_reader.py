@@ -414,10 +414,26 @@ class BatchReader:
 @cython.freelist(1024)
 @cython.cclass
 class ConsumerRecord:
-    """One record as a consumer hands it out. Two are equal where all their fields are.
+    """One record as a consumer returns it; ``ConsumerRecord[K, V]`` for type checkers.
 
-    The garbage collector does not follow it, since millions of them would keep it busy: a value that refers
+    Two are equal where all their fields are. ``key`` and ``value`` are None where the record has none. The
+    garbage collector does not follow records, since millions of them would keep it busy: a value that refers
     back to its own record is never freed.
+
+    Args:
+        topic: The name of the topic.
+        partition: The number of the partition.
+        offset: The record's offset.
+        timestamp: Milliseconds since 1970.
+        timestamp_type: 0 where the producer has set the timestamp, 1 where the broker has.
+        key: The key, deserialized.
+        value: The value, deserialized.
+        headers: Pairs of name and bytes.
+        leader_epoch: The epoch of the leader that wrote the record, where it is known.
+
+    Example:
+        for record in consumer.poll(timeout=5):
+            print(record.topic_partition, record.offset, record.key, record.value)
     """
 
     __slots__ = (

@@ -44,7 +44,12 @@ QUICK_OPTIONS: Options = {
 
 
 class LocalBroker:
-    """A running broker; made by :func:`broker` and :func:`async_broker`."""
+    """A running broker; made by ``broker`` and ``async_broker``.
+
+    Example:
+        with broker() as b:
+            print(b.bootstrap_servers)
+    """
 
     def __init__(self, server: BrokerProcess | BrokerThread, data_dir: Path) -> None:
         self._server = server
@@ -66,7 +71,17 @@ class LocalBroker:
         return self._admin
 
     def create_topics(self, topics: Topics) -> None:
-        """Create topics; raises if one of them cannot be created."""
+        """Create topics.
+
+        Args:
+            topics: Names, ``NewTopic``s, or a mapping of names to numbers of partitions.
+
+        Raises:
+            KafkaError: A topic cannot be created.
+
+        Example:
+            b.create_topics({"orders": 3})
+        """
         from tidelog.client.resources import NewTopic
 
         wanted = topics.items() if isinstance(topics, Mapping) else ((each, 1) for each in topics)
@@ -77,7 +92,22 @@ class LocalBroker:
     def create_topic(
         self, name: str | None = None, *, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> str:
-        """Create a topic, with a name that is not taken unless one is given; returns the name."""
+        """Create a topic.
+
+        Args:
+            name: Its name; None makes one that is not taken.
+            partitions: The number of partitions.
+            configs: Its configs, by name.
+
+        Returns:
+            The name.
+
+        Raises:
+            KafkaError: The topic cannot be created.
+
+        Example:
+            topic = b.create_topic(partitions=3)
+        """
         from tidelog.client.resources import NewTopic
 
         chosen = name or f"topic-{uuid.uuid4().hex[:12]}"
@@ -90,15 +120,34 @@ class LocalBroker:
         return self._process().log
 
     def kill(self) -> None:
-        """End the broker the hard way (SIGKILL); ``restart`` brings it back."""
+        """End the broker with SIGKILL; ``restart`` starts it again.
+
+        Raises:
+            RuntimeError: The broker runs in this process, which cannot be killed.
+
+        Example:
+            b.kill()
+            b.restart()
+        """
         self._process().kill()
 
     def restart(self) -> None:
-        """Start again on the same port and data, after a clean stop if it was still running."""
+        """Start again on the same port and data, after a clean stop if it is still running.
+
+        Raises:
+            RuntimeError: The broker does not start; the text has what it printed.
+
+        Example:
+            b.restart()
+        """
         self._process().restart()
 
     def close(self) -> None:
-        """Stop the broker; the end of the ``with`` block does it."""
+        """Stop the broker; the end of the ``with`` block does it.
+
+        Example:
+            b.close()
+        """
         if self._admin is not None:
             self._admin.close()
         if isinstance(self._server, BrokerProcess):
@@ -121,11 +170,25 @@ def broker(
     port: int | None = None,
     in_process: bool = False,
 ) -> Iterator[LocalBroker]:
-    """A broker for the time of a ``with`` block.
+    """A real broker for the time of a ``with`` block, in a process of its own.
 
-    ``options`` are the broker's, in Kafka's names, on top of ``QUICK_OPTIONS``. ``data_dir`` keeps the data
-    there (and a log file beside it) instead of in a temporary directory. ``in_process`` runs the broker in a
-    thread of this process: faster to start, but it shares the interpreter with the test.
+    Args:
+        topics: Topics to create: names, ``NewTopic``s, or a mapping of names to numbers of partitions.
+        options: Broker options by Kafka's names; groups begin without a delay, and internal topics have one
+            partition, unless these say otherwise.
+        data_dir: Where to keep the data; with a log file next to it; None means a temporary directory.
+        port: The port; None means a free one.
+        in_process: Run in a thread of this process: starts faster, but shares the interpreter.
+
+    Returns:
+        The running broker.
+
+    Raises:
+        RuntimeError: The broker does not start; the text has what it printed.
+
+    Example:
+        with broker(topics={"orders": 3}) as b, Producer(bootstrap_servers=b.bootstrap_servers) as producer:
+            producer.send("orders", b"one espresso").result(timeout=30)
     """
     settings = {name: _text(value) for name, value in {**QUICK_OPTIONS, **(options or {})}.items()}
     with contextlib.ExitStack() as stack:
@@ -147,7 +210,26 @@ async def async_broker(
     port: int | None = None,
     in_process: bool = False,
 ) -> AsyncIterator[LocalBroker]:
-    """:func:`broker` for ``async with``: the loop goes on while it starts and stops."""
+    """As ``broker``, for ``async with``: the loop continues while the broker starts and stops.
+
+    Args:
+        topics: Topics to create: names, ``NewTopic``s, or a mapping of names to numbers of partitions.
+        options: Broker options by Kafka's names; groups begin without a delay, and internal topics have one
+            partition, unless these say otherwise.
+        data_dir: Where to keep the data; with a log file next to it; None means a temporary directory.
+        port: The port; None means a free one.
+        in_process: Run in a thread of this process: starts faster, but shares the interpreter.
+
+    Returns:
+        The running broker.
+
+    Raises:
+        RuntimeError: The broker does not start; the text has what it printed.
+
+    Example:
+        async with async_broker() as b, AsyncProducer(bootstrap_servers=b.bootstrap_servers) as producer:
+            await producer.send("orders", b"one espresso")
+    """
     manager = broker(topics=topics, options=options, data_dir=data_dir, port=port, in_process=in_process)
     start = asyncio.ensure_future(asyncio.to_thread(manager.__enter__))
     try:

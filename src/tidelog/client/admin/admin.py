@@ -597,7 +597,8 @@ class Admin:
         Example:
             from tidelog.client.admin.offset_reset import ToPlace
 
-            plan = admin.plan_offset_reset("kitchen", [TopicPartition("orders", 0)], ToPlace(OffsetSpec.EARLIEST))
+            start = ToPlace(OffsetSpec.EARLIEST)
+            plan = admin.plan_offset_reset("kitchen", [TopicPartition("orders", 0)], start)
         """
         return self._call(self._core.plan_offset_reset(group_id, partitions, target))
 

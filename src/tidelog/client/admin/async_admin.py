@@ -678,7 +678,8 @@ class AsyncAdmin:
         Example:
             from tidelog.client.admin.offset_reset import ToPlace
 
-            plan = await admin.plan_offset_reset("kitchen", [TopicPartition("orders", 0)], ToPlace(OffsetSpec.EARLIEST))
+            start = ToPlace(OffsetSpec.EARLIEST)
+            plan = await admin.plan_offset_reset("kitchen", [TopicPartition("orders", 0)], start)
         """
         return await plan_offset_reset(self.cluster, group_id, partitions, target)
 

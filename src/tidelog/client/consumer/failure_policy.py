@@ -22,17 +22,32 @@ from tidelog.records.record_codec import ConsumerRecord
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End all streams with the handler's error."""
+    """End all streams with the handler's error; the default.
+
+    Example:
+        StreamConsumer({"orders": 2}, handle, OPTIONS, on_failure=Stop())
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Leave the record out; a warning in the log names it."""
+    """Leave the record out, and log a warning that names it.
+
+    Example:
+        StreamConsumer({"orders": 2}, handle, OPTIONS, on_failure=Skip())
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Send the record, key and value as they were, to ``topic``, in which ``{topic}`` is the record's own."""
+    """Send the record, with its key and value as they were, to another topic.
+
+    Args:
+        topic: The name of the other topic; ``{topic}`` in it is the record's own.
+
+    Example:
+        DeadLetter("{topic}-unreadable")
+    """
 
     topic: str = "{topic}.dead-letters"
 
@@ -43,7 +58,17 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """Call the handler up to ``attempts`` times more, after a pause that doubles up to ``backoff_max_ms``."""
+    """Call the handler again, after a pause that doubles.
+
+    Args:
+        attempts: How many times to try again.
+        then: What to do with a record that fails every time.
+        backoff_ms: The first pause.
+        backoff_max_ms: The longest pause.
+
+    Example:
+        Retry(3, then=DeadLetter("unreadable"))
+    """
 
     attempts: int = 3
     backoff_ms: float = 100

@@ -17,7 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 class ConsumerInterceptor:
-    """Sees records before ``poll`` returns them, and offsets that were committed; override what you need."""
+    """Sees records before ``poll`` returns them, and commits; override the methods that you need.
+
+    Example:
+        class OnlyTraced(ConsumerInterceptor):
+            def on_consume(self, records):
+                return [record for record in records if record.headers]
+
+        Consumer(bootstrap_servers="127.0.0.1:9092", interceptor_classes=[OnlyTraced])
+    """
 
     def on_consume(self, records: list[ConsumerRecord]) -> list[ConsumerRecord]:
         """The records to hand out: the same ones, fewer or others."""

@@ -17,11 +17,15 @@ Runner = Callable[[Call], Awaitable[None]]
 
 
 class RebalanceListener:
-    """Told of partitions that come and go; override what you need.
+    """Notified, inside ``poll``, of partitions that are assigned and revoked; override the methods that you
+    need.
 
-    ``on_partitions_revoked`` comes while the partitions are still this member's: commit there.
-    ``on_partitions_lost`` comes when somebody else may own them already; by default it does what
-    ``on_partitions_revoked`` does.
+    Example:
+        class Shown(RebalanceListener):
+            def on_partitions_assigned(self, partitions):
+                print("reading", partitions)
+
+        consumer.subscribe(["orders"], listener=Shown())
     """
 
     def on_partitions_assigned(self, partitions: Collection[TopicPartition]) -> object:

@@ -58,7 +58,16 @@ class FetchPosition(NamedTuple):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """An offset to commit or committed: that of the next record to read, with an optional note."""
+    """An offset to commit or committed.
+
+    Args:
+        offset: The offset of the next record to read.
+        leader_epoch: The leader's epoch at that offset; -1 where it is not known.
+        metadata: A note of your own.
+
+    Example:
+        consumer.commit({TopicPartition("orders", 0): OffsetAndMetadata(5, metadata="by hand")})
+    """
 
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH

@@ -46,14 +46,37 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """What the leader tells one member."""
+    """The partitions of one member.
+
+    Args:
+        partitions: The partitions.
+        user_data: Bytes for the member's ``on_assignment``.
+
+    Example:
+        Assignment((TopicPartition("orders", 0),))
+    """
 
     partitions: tuple[TopicPartition, ...]
     user_data: bytes | None = None
 
 
 class Assignor:
-    """Divides the partitions of all subscribed topics among the members."""
+    """Divides the partitions of all subscribed topics among the members of a group; a subclass has a
+    ``name``.
+
+    All members offer an assignor of the same name, and the member that leads the group calls ``assign``.
+
+    Example:
+        class EverythingToOne(Assignor):
+            name = "everything-to-one"
+
+            def assign(self, metadata, members):
+                first = min(members)
+                topics = members[first].topics
+                count = {topic: len(metadata.topics[topic].partitions) for topic in topics}
+                places = [TopicPartition(topic, n) for topic in topics for n in range(count[topic])]
+                return {each: Assignment(tuple(places) if each == first else ()) for each in members}
+    """
 
     name: str
     """The name by which members agree on it."""

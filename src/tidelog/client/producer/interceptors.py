@@ -17,7 +17,15 @@ logger = logging.getLogger(__name__)
 
 
 class ProducerInterceptor:
-    """Sees every record before it is serialized, and what became of it; override what is of interest."""
+    """Sees records before they are serialized, and their results; override the methods that you need.
+
+    Example:
+        class Stamp(ProducerInterceptor):
+            def on_send(self, record):
+                return dataclasses.replace(record, headers=[*record.headers, ("trace", b"42")])
+
+        Producer(bootstrap_servers="127.0.0.1:9092", interceptor_classes=[Stamp])
+    """
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
         """The record to send: the same one, or another in its place."""

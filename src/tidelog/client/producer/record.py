@@ -15,7 +15,19 @@ NO_PARTITION = -1
 
 @dataclass(frozen=True, slots=True)
 class ProducerRecord(Generic[RecordK_co, RecordV_co]):
-    """One record before it is serialized; interceptors see and may replace it."""
+    """One record before it is serialized, for ``send`` and for interceptors.
+
+    Args:
+        topic: The name of the topic.
+        value: The value; None is a null.
+        key: The key, or None.
+        partition: The partition; None leaves the choice to the partitioner.
+        timestamp_ms: Milliseconds since 1970; None means now.
+        headers: Pairs of name and bytes.
+
+    Example:
+        producer.send(ProducerRecord("orders", b"one espresso", key=b"table-4"))
+    """
 
     topic: str
     value: RecordV_co | None = None
@@ -52,11 +64,19 @@ class SerializedRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record went.
+    """Where a record was stored.
 
-    ``offset`` is -1 with ``acks=0``, which waits for no answer, and for a duplicate whose place the broker no
-    longer knows. ``partition`` is -1 where a record has failed before one was chosen. Sizes are those of the
-    serialized key and value, -1 for none.
+    Args:
+        topic: The topic.
+        partition: The partition; -1 where the record failed before one was chosen.
+        offset: The offset; -1 with ``acks=0``, and for a duplicate whose offset the broker no longer knows.
+        timestamp_ms: Milliseconds since 1970.
+        serialized_key_size: Bytes of the key, -1 for none.
+        serialized_value_size: Bytes of the value, -1 for none.
+
+    Example:
+        metadata = producer.send("orders", b"one espresso").result(timeout=30)
+        print(metadata.partition, metadata.offset)
     """
 
     topic: str

@@ -15,7 +15,12 @@ from tidelog.client.producer.record import RecordMetadata
 
 
 class Delivery(Protocol):
-    """The future of one record: ``await`` it, or ask for its ``result``."""
+    """The future of one record: ``await`` it, or call ``result``.
+
+    Example:
+        delivery = producer.send("orders", b"one espresso")
+        print(delivery.result(timeout=30).offset)
+    """
 
     def done(self) -> bool:
         """Whether the record has been written or has failed."""

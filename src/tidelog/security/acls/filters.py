@@ -22,7 +22,21 @@ from tidelog.security.acls.model import (
 
 @dataclass(frozen=True, slots=True)
 class AclFilter:
-    """Some rules; without anything set, all of them."""
+    """A filter of access rules; an omitted field matches everything.
+
+    Args:
+        resource_type: The kind of resources.
+        name: Their name.
+        pattern_type: How rules name them; ``MATCH`` means all patterns that a resource of this name falls
+            under.
+        principal: Who, as ``User:ann``.
+        host: From where.
+        operation: What.
+        permission: Whether the rule allows or denies.
+
+    Example:
+        AclFilter(principal="User:ann")
+    """
 
     resource_type: ResourceType = ResourceType.ANY
     name: str | None = None

@@ -29,7 +29,11 @@ class _Coded(enum.IntEnum):
 
 
 class ResourceType(_Coded):
-    """What access is about."""
+    """The kinds of resources that access rules are about; ``ANY`` is for filters.
+
+    Example:
+        ResourcePattern(ResourceType.TOPIC, "orders")
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -42,7 +46,11 @@ class ResourceType(_Coded):
 
 
 class PatternType(_Coded):
-    """How a pattern's name is compared with a resource's."""
+    """How the name of a pattern is compared with a resource's; ``ANY`` and ``MATCH`` are for filters.
+
+    Example:
+        ResourcePattern(ResourceType.TOPIC, "orders-", PatternType.PREFIXED)
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -53,7 +61,11 @@ class PatternType(_Coded):
 
 
 class Operation(_Coded):
-    """What somebody does."""
+    """The operations that access rules are about; ``ANY`` is for filters.
+
+    Example:
+        AclEntry("User:ann", "*", Operation.READ, Permission.ALLOW)
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -74,7 +86,11 @@ class Operation(_Coded):
 
 
 class Permission(_Coded):
-    """What a rule says."""
+    """Whether a rule allows or denies; ``ANY`` is for filters.
+
+    Example:
+        AclFilter(permission=Permission.DENY)
+    """
 
     UNKNOWN = 0
     ANY = 1
@@ -87,7 +103,16 @@ STORED_PATTERN_TYPES: Final = (PatternType.LITERAL, PatternType.PREFIXED)
 
 
 class ResourcePattern(NamedTuple):
-    """The resources that a rule is about."""
+    """The resources that a rule is about.
+
+    Args:
+        type: Their kind.
+        name: Their name, its beginning, or ``*`` for all.
+        pattern_type: Whether ``name`` is the whole name or its beginning.
+
+    Example:
+        ResourcePattern(ResourceType.TOPIC, "orders")
+    """
 
     type: ResourceType
     name: str
@@ -101,7 +126,11 @@ CLUSTER: Final = ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class AclEntry(NamedTuple):
-    """Who may, or may not, do what, from where."""
+    """Who may, or may not, do what, from where.
+
+    Example:
+        AclEntry("User:ann", "*", Operation.READ, Permission.ALLOW)
+    """
 
     principal: str
     """``User:alice``, or :data:`WILDCARD_PRINCIPAL`."""
@@ -116,7 +145,18 @@ class AclEntry(NamedTuple):
 
 
 class AclBinding(NamedTuple):
-    """One access rule."""
+    """One access rule.
+
+    Args:
+        pattern: The resources that it is about.
+        entry: Who may do what with them.
+
+    Example:
+        AclBinding(
+            ResourcePattern(ResourceType.TOPIC, "orders"),
+            AclEntry("User:ann", "*", Operation.READ, Permission.ALLOW),
+        )
+    """
 
     pattern: ResourcePattern
     entry: AclEntry
