@@ -65,7 +65,11 @@ def examples(client: type) -> list[Any]:
     for name, member in vars(client).items():
         if name.startswith("_") or name == NEEDS_TELEMETRY or not callable(member):
             continue
-        _, _, example = inspect.cleandoc(member.__doc__ or "").partition("\nExample:\n")
+        _, _, example = (
+            inspect.cleandoc(member.__doc__ or "")
+            .replace("\nExample::\n", "\nExample:\n")
+            .partition("\nExample:\n")
+        )
         found.append(pytest.param(name, textwrap.dedent(example), id=name))
     return found
 

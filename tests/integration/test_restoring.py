@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer
@@ -182,7 +183,7 @@ def restore_with_aiokafka(bootstrap: str, topic: str, isolation: str) -> tuple[i
     return asyncio.run(restore())
 
 
-def restore_with_tidelog(bootstrap: str, topic: str, isolation: str) -> tuple[int, int]:
+def restore_with_tidelog(bootstrap: str, topic: str, isolation: Any) -> tuple[int, int]:
     with Consumer(bootstrap_servers=bootstrap, isolation_level=isolation) as consumer:
         place = TopicPartition(topic, 0)
         consumer.assign([place])

@@ -28,12 +28,12 @@ CLIENTS = (
 )
 # They ask no broker, and fail for no reason of their own.
 NEVER_RAISE = {
-    "abort_open_transaction", "assignment", "close", "drain", "group_metadata", "metrics", "of",
+    "abort_open_transaction", "assignment", "close", "drain", "group_metadata", "health", "metrics", "of",
     "ongoing_error", "paused", "stop", "subscription", "wakeup",
 }  # fmt: skip
 # What errors mean is said in one sentence, and generated types say it by key.
 NO_EXAMPLE = {"AdminOptions", "ConsumerOptions", "ProducerOptions"}
-_SECTION = re.compile(r"^(Args|Returns|Raises|Example):$", re.M)
+_SECTION = re.compile(r"^(Args|Returns|Raises|Example)::?$", re.M)
 
 
 def sections(member: Any) -> dict[str, str]:

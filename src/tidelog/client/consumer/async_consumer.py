@@ -835,9 +835,18 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return self._ongoing_errors.longest if self._started else None
 
     def health(self, patience: float = PATIENCE_S) -> ConsumerHealth:
-        """Whether this consumer works, for a readiness probe: at once, from memory, from any thread.
+        """Return whether this consumer works, for a readiness probe: at once, from memory, from any thread.
 
-        An error that keeps it from reading counts once it has lasted for more than ``patience`` seconds.
+        Args:
+            patience: Seconds that an error which keeps it from reading may last before it counts.
+
+        Returns:
+            Its state, with ``ok`` and, where that is False, the ``reason``.
+
+        Example:
+            health = consumer.health()
+            if not health.ok:
+                print(health.reason)
         """
         has_begun = self._process is not None  # the last thing of a start, which may go on in another thread
         unusable = "the consumer is closed" if self._closed else None

@@ -785,9 +785,18 @@ class Consumer(Generic[K_co, V_co]):
         return self._core.ongoing_error()
 
     def health(self, patience: float = PATIENCE_S) -> ConsumerHealth:
-        """Whether this consumer works, for a readiness probe: at once, from memory, from any thread.
+        """Return whether this consumer works, for a readiness probe: at once, from memory, from any thread.
 
-        An error that keeps it from reading counts once it has lasted for more than ``patience`` seconds.
+        Args:
+            patience: Seconds that an error which keeps it from reading may last before it counts.
+
+        Returns:
+            Its state, with ``ok`` and, where that is False, the ``reason``.
+
+        Example:
+            health = consumer.health()
+            if not health.ok:
+                print(health.reason)
         """
         return self._core.health(patience)
 

@@ -27,7 +27,11 @@ from tidelog.ids import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerHealth:
-    """The state of a consumer at one moment; times are in seconds, None where there was no such event."""
+    """The state of a consumer at one moment; times are in seconds, None where there was no such event.
+
+    Example:
+        print(consumer.health().ok)
+    """
 
     ok: bool
     """Whether the consumer works; for a readiness probe."""

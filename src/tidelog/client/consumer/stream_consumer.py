@@ -182,10 +182,18 @@ class StreamConsumer:
         return True
 
     def health(self, patience: float = PATIENCE_S) -> StreamsHealth:
-        """Whether all streams work, for a readiness probe: at once, from memory, from any thread.
+        """Return whether all streams work, for a readiness probe: at once, from memory, from any thread.
 
-        An error that keeps a stream from reading counts once it has lasted for more than ``patience``
-        seconds.
+        Args:
+            patience: Seconds that an error which keeps it from reading may last before it counts.
+
+        Returns:
+            Its state, with ``ok`` and, where that is False, the ``reason``.
+
+        Example:
+            health = streams.health()
+            if not health.ok:
+                print(health.reason)
         """
         streams = {stream.name: stream.health(patience) for stream in list(self._running)}
         reason = next((f"{name}: {each.reason}" for name, each in streams.items() if not each.ok), None)

@@ -472,7 +472,18 @@ class AsyncProducer(Generic[K, V]):
         sender.looked_up(partition)
 
     async def look_up_topic(self, topic: str) -> None:
-        """Ask for the newest metadata of a topic, for partitions that the last do not have."""
+        """Fetch the newest metadata of a topic, for partitions that the last metadata do not have.
+
+        Args:
+            topic: The name of the topic.
+
+        Raises:
+            RequestTimeoutError: There is no answer within ``max.block.ms``.
+
+        Example:
+            await producer.start()
+            await producer.look_up_topic("orders")
+        """
         fresh = await self.cluster.refresh([topic], deadline=Deadline(self._settings.max_block_ms))
         known = fresh.topics.get(topic)
         if known is not None and known.partitions:
@@ -538,16 +549,32 @@ class AsyncProducer(Generic[K, V]):
         return self._transactions is not None and self._transactions.has_fatal_error
 
     def ongoing_error(self) -> tuple[float, str] | None:
-        """For how many seconds something has kept this producer from sending, and what; None if nothing does.
+        """Return the error that keeps this producer from sending.
 
         Errors that may pass are retried until ``delivery.timeout.ms``.
+
+        Returns:
+            Seconds since it began, and the error's text; None if there is none.
+
+        Example:
+            if (problem := producer.ongoing_error()) is not None:
+                print(problem)
         """
         return self.cluster.ongoing_errors.longest if self._started else None
 
     def health(self, patience: float = PATIENCE_S) -> ProducerHealth:
-        """Whether this producer works, for a readiness probe: at once, from memory, from any thread.
+        """Return whether this producer works, for a readiness probe: at once, from memory, from any thread.
 
-        An error that keeps it from sending counts once it has lasted for more than ``patience`` seconds.
+        Args:
+            patience: Seconds that an error which keeps it from sending may last before it counts.
+
+        Returns:
+            Its state, with ``ok`` and, where that is False, the ``reason``.
+
+        Example:
+            health = producer.health()
+            if not health.ok:
+                print(health.reason)
         """
         has_begun = self._process is not None
         manager = self._transactions

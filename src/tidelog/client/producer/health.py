@@ -18,7 +18,11 @@ from tidelog.client.producer.producer_batch import ProducerBatch
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerHealth:
-    """The state of a producer at one moment; times are in seconds, None where there was no such event."""
+    """The state of a producer at one moment; times are in seconds, None where there was no such event.
+
+    Example:
+        print(producer.health().ok)
+    """
 
     ok: bool
     """Whether the producer works; for a readiness probe."""

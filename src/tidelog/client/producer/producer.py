@@ -458,16 +458,32 @@ class Producer(Generic[K, V]):
         return self._core.has_fatal_error
 
     def ongoing_error(self) -> tuple[float, str] | None:
-        """For how many seconds something has kept this producer from sending, and what; None if nothing does.
+        """Return the error that keeps this producer from sending.
 
         Errors that may pass are retried until ``delivery.timeout.ms``.
+
+        Returns:
+            Seconds since it began, and the error's text; None if there is none.
+
+        Example:
+            if (problem := producer.ongoing_error()) is not None:
+                print(problem)
         """
         return self._core.ongoing_error()
 
     def health(self, patience: float = PATIENCE_S) -> ProducerHealth:
-        """Whether this producer works, for a readiness probe: at once, from memory, from any thread.
+        """Return whether this producer works, for a readiness probe: at once, from memory, from any thread.
 
-        An error that keeps it from sending counts once it has lasted for more than ``patience`` seconds.
+        Args:
+            patience: Seconds that an error which keeps it from sending may last before it counts.
+
+        Returns:
+            Its state, with ``ok`` and, where that is False, the ``reason``.
+
+        Example:
+            health = producer.health()
+            if not health.ok:
+                print(health.reason)
         """
         return self._core.health(patience)
 
