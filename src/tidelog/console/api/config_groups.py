@@ -76,6 +76,7 @@ BROKER_GROUPS: Groups = {
         "socket.send.buffer.bytes",
         "socket.receive.buffer.bytes",
         "socket.request.max.bytes",
+        "tidelog.request.max.bytes",
         "socket.listen.backlog.size",
         "queued.max.requests",
         "queued.max.request.bytes",
