@@ -6,6 +6,8 @@
     node_connections, connect     connections: back-off, channels, TLS and SASL (security)
     connection, receiver          one TCP connection: versions, requests in flight, frames
     options, settings             Kafka's options of each client; what the network needs of them
+    options.option_types          the same options for type checkers; type_variables: keys and values
+    foreign_methods               methods of other libraries: they work, or the error names ours
     loop_thread                   the background thread of a synchronous client
     metrics, traffic              figures under Kafka's names, by families (metric_catalog)
     observers                     who looks on: reporters, cluster listeners, telemetry (KIP-714)
