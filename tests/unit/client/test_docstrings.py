@@ -61,7 +61,7 @@ def public_classes() -> Iterator[Any]:
                 yield pytest.param(member, id=f"{module.__name__}.{name}")
 
 
-@pytest.mark.parametrize("method", public_methods())
+@pytest.mark.parametrize("method", list(public_methods()))
 def test_a_public_method_documents_arguments_result_exceptions_and_an_example(method: Any) -> None:
     found = sections(method)
     signature = inspect.signature(method)
@@ -75,7 +75,7 @@ def test_a_public_method_documents_arguments_result_exceptions_and_an_example(me
     _check_example(found)
 
 
-@pytest.mark.parametrize("documented", public_classes())
+@pytest.mark.parametrize("documented", list(public_classes()))
 def test_a_public_class_documents_an_example(documented: type) -> None:
     found = sections(documented)
     assert found[""].strip()
