@@ -11,7 +11,7 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -107,15 +107,22 @@ class SimDoor:
         self, handler: Any, loop: asyncio.AbstractEventLoop, limits: Any, clock: Any, tls: Any
     ) -> None:
         self._handler = handler
+        self._is_open = False
         self.quotas = ConnectionQuotas()
 
     def open(self, listeners: Sequence[Listener], *_: Any) -> dict[str, int]:
         return {each.name: PORT for each in listeners}
 
-    def start(self) -> None:
+    def start(self, only: Collection[str] | None = None) -> None:
+        """Brokers and clients share one listener, so it opens for both when it opens for brokers."""
         life = OWNER.get()
         assert isinstance(life, BrokerLife)
-        life.machine.world.network.listen(life.name, life, self._handler)
+        if not self._is_open:
+            self._is_open = True
+            life.machine.world.network.listen(life.name, life, self._handler)
+
+    def time_requests(self, request_time: Any) -> None:
+        """Requests take no time here."""
 
     def observe(self, observer: Any) -> None:
         """Nobody counts."""
