@@ -284,9 +284,9 @@ class Connection:
         self.give_up_waits()
         self._outbox.clear()
         self._inbox.close()
+        network.forget(self)
         # They know this connection: a crowd that comes and goes would keep the garbage collector busy.
         self._times = None
-        network.forget(self)
 
     def throttle(self, pause_ms: int, key: int) -> None:
         """Take no requests for so long: the client has used more than its quota, and is told so.
