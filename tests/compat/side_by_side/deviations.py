@@ -148,6 +148,9 @@ KNOWN: dict[str, Deviation] = {
     "admin_topics.more_partitions[huge-*]": _TOO_MANY,
     "quota_requests.no_number[*]": _NO_NUMBER,
     "admin_configs.describe_broker": _IDLE,
+    "admin_configs.describe_every_option_that_is_honoured": Deviation(
+        "reporters-at-start", {"metric.reporters.read_only": True}
+    ),
     "admin_config_changes.change_topic[operation-*]": _UNKNOWN_OPERATION,
     "admin_config_changes.change_topic[append-to-default]": _IDLE,
     "admin_config_changes.change_broker_dry[cleaner]": _IDLE,
