@@ -299,6 +299,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"columns": ["key", "key"]}, "names 'key' twice"),
     ({"columns": "key"}, "columns is a list of names"),
     ({"where": "offset > 1"}, "where is a pyarrow.compute.Expression"),
+    ({"where": pc.field("nope") > 1}, "does not fit the columns of a scan: No match for FieldRef.Name.nope."),
     ({"limit": -1}, "limit is a number of rows"),
     ({"batch_size": 0}, "batch_size is a number of rows"),
     ({"group_id": "g"}, "a scan is not a member of a group"),
@@ -325,6 +326,25 @@ def test_offsets_topics_and_partitions_that_do_not_exist_are_errors(broker: Loca
         tidelog.scan("nope", bootstrap_servers=broker.bootstrap_servers).to_table()
     with pytest.raises(ConfigError, match="has no column 'nope'"):
         tidelog.scan("orders", bootstrap_servers=broker.bootstrap_servers).to_table(columns=["nope"])
+
+
+@pytest.mark.parametrize("batch_size", [0, -1, 1.5, True])
+def test_a_scanner_has_batches_of_at_least_a_row(broker: LocalBroker, filled: str, batch_size: Any) -> None:
+    orders = tidelog.scan("orders", bootstrap_servers=broker.bootstrap_servers)
+    with pytest.raises(ConfigError, match="batch_size is a number of rows from 1 on"):
+        orders.to_table(batch_size=batch_size)
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [pc.field("nope") > 1, pc.field("timestamp") > datetime.datetime(2026, 1, 1)],
+    ids=str,
+)
+def test_a_filter_that_does_not_fit_the_columns_is_refused_at_once(condition: Any) -> None:
+    orders = tidelog.scan("orders", bootstrap_servers="127.0.0.1:1")
+    for read in (orders.filter, lambda each: orders.scanner(filter=each)):
+        with pytest.raises(ConfigError, match="does not fit the columns of a scan"):
+            read(condition)
 
 
 # A log that changes and has gaps

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tidelog.client.metadata import check_place
 from tidelog.client.options import CONSUMER, ClientConfig
-from tidelog.client.scanning.scan_bounds import Bound, check_bound
+from tidelog.client.scanning.scan_bounds import Bound, check_batch_size, check_bound
 from tidelog.client.scanning.scan_source import ScanSource
 from tidelog.errors import ConfigError
 
@@ -87,8 +87,7 @@ def scan(
     numbers = None if partitions is None else tuple(sorted(set(_numbers(partitions))))
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 0):
         raise ConfigError(f"limit is a number of rows from 0 on, got {limit!r}")
-    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
-        raise ConfigError(f"batch_size is a number of rows from 1 on, got {batch_size!r}")
+    check_batch_size(batch_size)
     if isinstance(columns, str):
         raise ConfigError(f"columns is a list of names, got {columns!r}")
     from tidelog.records.arrow import load_pyarrow

@@ -35,6 +35,12 @@ def check_bound(name: str, bound: object) -> None:
         _check_place(name, bound)
 
 
+def check_batch_size(batch_size: object) -> None:
+    """Raise ``ConfigError`` unless this is the size of a record batch."""
+    if not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1:
+        raise ConfigError(f"batch_size is a number of rows from 1 on, got {batch_size!r}")
+
+
 def _check_place(name: str, place: object) -> None:
     if isinstance(place, datetime):
         if place.tzinfo is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Never
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from tidelog.client.scanning.scan_bounds import check_batch_size
 from tidelog.client.scanning.scan_pass import SCHEMA, Request, read
 from tidelog.client.scanning.scan_source import ScanSource, ScanStatistics
 from tidelog.errors import ConfigError
@@ -106,6 +107,8 @@ class TopicScan(ds.Dataset):
         """
         request = self._request
         _check_condition("filter", filter)
+        if batch_size is not None:
+            check_batch_size(batch_size)
         if columns is None:
             selected: Any = request.columns
         elif isinstance(columns, dict):
@@ -120,7 +123,7 @@ class TopicScan(ds.Dataset):
                 where=request.where,
                 limit=request.limit,
                 filter=_both(request.filter, filter),
-                batch_size=min(batch_size or request.batch_size, request.batch_size),
+                batch_size=request.batch_size if batch_size is None else min(batch_size, request.batch_size),
             ),
         )
 
@@ -347,11 +350,19 @@ def _both(first: Any, second: Any) -> Any:
 
 
 def _check_condition(name: str, condition: object) -> None:
-    if condition is not None and not isinstance(condition, ds.Expression):
+    if condition is None:
+        return
+    if not isinstance(condition, ds.Expression):
         raise ConfigError(
             f"{name} is a pyarrow.compute.Expression such as pc.field('offset') >= 100, "
-            f"got a {type(condition).__name__}"
+            f"got {type(condition).__name__}"
         )
+    try:
+        ds.dataset(SCHEMA.empty_table()).scanner(filter=condition)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise ConfigError(
+            f"{name} {condition} does not fit the columns of a scan: {str(error).splitlines()[0]}"
+        ) from error
 
 
 def _check_columns(names: Iterable[object], known: list[str]) -> None:
