@@ -246,6 +246,31 @@ def test_rows_that_cannot_be_sent_fail_alone_and_by_their_index(
 
 
 @faces
+def test_a_row_with_an_invalid_timestamp_fails_alone(
+    bootstrap: str, new_topic: Callable[..., str], face: str
+) -> None:
+    topic = new_topic()
+    times = pa.array([5, -7, None, 6], pa.timestamp("ms"))
+    rows = pa.table({"value": [b"0", b"1", b"2", b"3"], "timestamp": times})
+    result = send(face, bootstrap, topic, rows)
+    assert [(each.index, str(each.error)) for each in result.failures()] == [
+        (1, "a record cannot have the timestamp -7")
+    ]
+    assert values(bootstrap, topic) == [[b"0", b"2", b"3"]]
+
+
+@faces
+@pytest.mark.parametrize("timeout", ["5", float("nan")])
+def test_a_timeout_that_is_not_a_number_is_refused_before_anything_is_sent(
+    bootstrap: str, new_topic: Callable[..., str], face: str, timeout: Any
+) -> None:
+    topic = new_topic()
+    with pytest.raises(TypeError, match=r"send_batch\(\) takes timeout as a number of seconds"):
+        send(face, bootstrap, topic, [(None, b"x")], timeout=timeout)
+    assert values(bootstrap, topic) == [[]]
+
+
+@faces
 def test_records_that_the_broker_refuses_fail_and_the_others_are_stored(
     bootstrap: str, new_topic: Callable[..., str], face: str
 ) -> None:
@@ -545,10 +570,10 @@ def test_records_without_acknowledgment_are_stored_at_an_unknown_offset(
 
 
 INVALID: list[tuple[Any, str]] = [
-    (b"bytes", "got a bytes"),
+    (b"bytes", "got bytes"),
     ({"value": b"x"}, "put a single record into a list"),
     (ProducerRecord("t", b"x"), "put a single record into a list"),
-    (5, "got a int"),
+    (5, "got int"),
     (pa.table({"value": [b"x"], "offset": [1]}), "no column 'offset'"),
     (pa.table({"timestamp": [1]}), "a key or a value column"),
     (pa.table({"value": [1.5]}), "the value column holds double"),
@@ -556,6 +581,9 @@ INVALID: list[tuple[Any, str]] = [
     (pa.table({"value": [b"x"], "partition": ["0"]}), "the partition column holds string"),
     (pa.table({"value": [b"x"], "headers": [["a"]]}), "the headers column holds list"),
     (pa.Table.from_arrays([pa.array([b"x"])] * 2, ["value", "value"]), "several columns 'value'"),
+    (pa.array([b"x"]), "a table with a key or a value column, got BinaryArray"),
+    (pl.Series("value", [b"x"]), "a table with a key or a value column, got Series"),
+    (pd.DataFrame({"value": [b"x", b"y"]}).iloc[[1]], r"drop it with reset_index\(drop=True\)"),
 ]
 
 

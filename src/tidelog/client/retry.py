@@ -18,6 +18,16 @@ _MOST_DOUBLINGS = 64
 """Beyond these every wait is at its limit; a power of some thousand is no number any more."""
 
 
+def check_seconds(call: str, timeout: object) -> None:
+    """Raise ``TypeError`` unless ``timeout``, an argument of ``call``, is a number of seconds."""
+    try:
+        is_number = timeout >= 0 or timeout < 0  # type: ignore[operator]  # neither is true of NaN
+    except TypeError:
+        is_number = False
+    if not is_number:
+        raise TypeError(f"{call}() takes timeout as a number of seconds, got {timeout!r}")
+
+
 class Deadline:
     """A moment after which waiting ends; handed down so that all steps of an operation share it."""
 

@@ -176,6 +176,11 @@ def check_sendable(schema: Any) -> None:
     """Raise ``ValueError`` unless every column can be sent: its name is in ``SENDABLE``, its type fits."""
     names = schema.names
     unknown = [name for name in names if name not in SENDABLE]
+    if unknown and unknown[0].startswith("__index_level_"):
+        raise ValueError(
+            "the index of this data frame would be lost: drop it with reset_index(drop=True), or make it a "
+            "column with reset_index()"
+        )
     if unknown:
         raise ValueError(
             f"a table to send has no column {unknown[0]!r}: its columns are {', '.join(SENDABLE)}; drop or "

@@ -91,7 +91,7 @@ def record_parts(item: object, topic: str) -> RecordParts:
     else:
         raise InvalidRecordError(
             f"expected a ProducerRecord, a mapping or a tuple ({', '.join(FIELDS)}), "
-            f"got a {type(item).__name__}"
+            f"got {type(item).__name__}"
         )
     if headers is not None and headers != ():
         check_headers(headers)
@@ -112,7 +112,7 @@ def check_headers(headers: object) -> None:
         pairs = headers
     else:
         raise InvalidRecordError(
-            f"headers are a list of (name, value) pairs or a mapping, got a {type(headers).__name__}"
+            f"headers are a list of (name, value) pairs or a mapping, got {type(headers).__name__}"
         )
     for pair in pairs:
         if not isinstance(pair, tuple | list) or len(pair) != 2:
@@ -128,14 +128,14 @@ def check_records(records: object, *, asynchronous: bool = False) -> None:
     """Refuse inputs of a batch that are not collections of records, or that cannot be read here."""
     if isinstance(records, str | bytes | bytearray | memoryview | Mapping | ProducerRecord | ConsumerRecord):
         raise InvalidRecordError(
-            f"send_batch takes an iterable of records or a table, got a {type(records).__name__}; "
+            f"send_batch takes an iterable of records or a table, got {type(records).__name__}; "
             "put a single record into a list"
         )
     if hasattr(records, "__aiter__") and not asynchronous:
         raise InvalidRecordError("an asynchronous iterable of records needs AsyncProducer.send_batch")
     if not (hasattr(records, "__iter__") or hasattr(records, "__aiter__") or is_table(records)):
         raise InvalidRecordError(
-            f"send_batch takes an iterable of records or a table, got a {type(records).__name__}"
+            f"send_batch takes an iterable of records or a table, got {type(records).__name__}"
         )
 
 

@@ -23,6 +23,7 @@ from tidelog.client.producer.producer_batch import ProducerBatch
 from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
 from tidelog.client.producer.record_future import DeferredRecord, Delivery
 from tidelog.client.producer.table_writer import located
+from tidelog.client.retry import check_seconds
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_OFFSET
 
@@ -101,6 +102,8 @@ class BatchSender:
     def __init__(
         self, topics: TopicQueues, note_lost_record: Callable[[Exception], None], timeout: float | None
     ) -> None:
+        if timeout is not None:
+            check_seconds("send_batch", timeout)
         self.result = BatchResult(topics.name)
         self.topics = topics
         self._tracker = RecordTracker(self.result)

@@ -73,6 +73,7 @@ class TableSender:
         self._sender.check_time()
         columns = plain_columns(self._batch)
         headers = self._headers(columns)
+        self._check_times(columns)
         self._check_partitions()
         largest = self._check_sizes(columns, headers)
         if all(self._gone):
@@ -118,6 +119,19 @@ class TableSender:
                 headers = []
             rows.append(headers)
         return rows
+
+    def _check_times(self, columns: dict[str, Any]) -> None:
+        """Fail the rows whose timestamp no record can have."""
+        times = columns.get("timestamp")
+        if times is None:
+            return
+        import pyarrow.compute as compute
+
+        if (compute.min(times).as_py() or 0) >= 0:
+            return
+        for row, time_ms in enumerate(times.to_pylist()):
+            if time_ms is not None and time_ms < 0 and not self._gone[row]:
+                self._fail(row, ValueError(f"a record cannot have the timestamp {time_ms}"))
 
     def _check_partitions(self) -> None:
         sender = self._sender
@@ -200,6 +214,11 @@ def _header(pair: Any) -> Any:
 def _reader(records: Any) -> Any:
     """A ``pyarrow.RecordBatchReader`` of whatever speaks Arrow's protocol."""
     pa = load_pyarrow()
-    if not hasattr(records, "__arrow_c_stream__"):
-        records = pa.Table.from_batches([pa.record_batch(records)])
-    return pa.RecordBatchReader.from_stream(records)
+    try:
+        if not hasattr(records, "__arrow_c_stream__"):
+            records = pa.Table.from_batches([pa.record_batch(records)])
+        return pa.RecordBatchReader.from_stream(records)
+    except pa.ArrowInvalid as error:
+        raise InvalidRecordError(
+            f"send_batch takes a table with a key or a value column, got {type(records).__name__}"
+        ) from error
