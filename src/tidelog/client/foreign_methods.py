@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.client.errors import ClientError
+from tidelog.client.retry import check_seconds
 from tidelog.ids import TopicPartition
 
 Meaning = str | Callable[..., Any]
@@ -39,8 +40,11 @@ def foreign_methods(meanings: Mapping[str, Meaning]) -> Callable[[Any, str], Any
     return __getattr__
 
 
-def refuse_poll_keywords(keywords: Mapping[str, object]) -> None:
-    """Raise ``TypeError`` for keyword arguments of other libraries' ``poll``."""
+def check_poll(timeout: object, max_records: object, keywords: Mapping[str, object]) -> None:
+    """Refuse arguments of ``poll`` that are no numbers, and keywords of other libraries' ``poll``."""
+    check_seconds("poll", timeout)
+    if max_records is not None and (not isinstance(max_records, int) or max_records < 1):
+        raise ValueError(f"poll() takes max_records as a number from 1 on, got {max_records!r}")
     for name, value in keywords.items():
         if name == "timeout_ms" and isinstance(value, int | float):
             raise TypeError(

@@ -141,11 +141,11 @@ def with_leaders(
 def check_place(topic: object, partition: object = None) -> None:
     """Refuse what can be no topic or partition, before it gets into a request that is about others, too."""
     if not isinstance(topic, str):
-        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic's name is a str, and {topic!r} is none")
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"a topic's name is a str, got {topic!r}")
     if partition is not None and (not isinstance(partition, int) or partition < 0):
         raise KafkaError(
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"a partition is a number from 0 on, and {partition!r} (of topic {topic!r}) is none",
+            f"a partition is a number from 0 on, got {partition!r} for topic {topic!r}",
         )
 
 

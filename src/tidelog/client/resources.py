@@ -10,6 +10,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidelog.client.errors import ClientError
 from tidelog.client.metadata import Node, PartitionMetadata
 from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError
@@ -58,6 +59,14 @@ class NewTopic:
     replication_factor: int = -1
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, number in (
+            ("partitions", self.partitions),
+            ("replication_factor", self.replication_factor),
+        ):
+            if not isinstance(number, int):
+                raise ClientError(f"{name} of NewTopic is an int, got {number!r}")
 
 
 @also_called(
@@ -150,6 +159,15 @@ class ConfigResource:
 
     type: ResourceType
     name: str
+
+    def __post_init__(self) -> None:
+        kind: object = self.type
+        if not isinstance(kind, ResourceType):
+            found = kind if isinstance(kind, int) else getattr(ResourceType, str(kind).upper(), None)
+            if found not in list(ResourceType):
+                known = ", ".join(f"ResourceType.{each.name}" for each in ResourceType)
+                raise ClientError(f"the type of a resource is one of {known}, got {kind!r}")
+            object.__setattr__(self, "type", ResourceType(found))
 
     def __str__(self) -> str:
         if self.type is ResourceType.BROKER and not self.name:

@@ -411,7 +411,12 @@ class AsyncAdmin:
             place = TopicPartition("orders", 0)
             print((await admin.list_offsets({place: OffsetSpec.LATEST}))[place].offset)
         """
-        return await list_offsets(self.cluster, partitions, isolation_level=isolation_level)
+        wanted = _offsets(
+            "list_offsets",
+            partitions,
+            "{TopicPartition('orders', 0): OffsetSpec.LATEST}, or a time in milliseconds",
+        )
+        return await list_offsets(self.cluster, wanted, isolation_level=isolation_level)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
@@ -433,7 +438,8 @@ class AsyncAdmin:
             place = TopicPartition("orders", 0)
             (await admin.delete_records({place: 0}))[place].raise_for_error()
         """
-        return await delete_records(self.cluster, before)
+        wanted = _offsets("delete_records", before, "{TopicPartition('orders', 0): 100}")
+        return await delete_records(self.cluster, wanted)
 
     # -- configs
 
@@ -1320,6 +1326,16 @@ class AsyncAdmin:
         return await replicas.alter_partition_reassignments(self.cluster, targets)
 
 
+def _offsets(call: str, given: object, example: str) -> dict[TopicPartition, int]:
+    """``given``, if it is offsets or times by partition."""
+    if isinstance(given, Mapping) and all(
+        isinstance(partition, TopicPartition) and isinstance(offset, int)
+        for partition, offset in given.items()
+    ):
+        return dict(given)
+    raise ClientError(f"{call} takes a mapping of partitions, as {example}, got {given!r}")
+
+
 def _listed(given: Many, kind: type | UnionType) -> Many:
     """``given``, if it is several of ``kind``; a lone str, which type checkers let pass, is letters."""
     if (
@@ -1328,5 +1344,5 @@ def _listed(given: Many, kind: type | UnionType) -> Many:
         or not all(isinstance(each, kind) for each in given)
     ):
         wanted = kind.__name__ if isinstance(kind, type) else str(kind)
-        raise ClientError(f"give a list of {wanted}, even for one; {given!r} is none")
+        raise ClientError(f"expected a list of {wanted}, even for one, got {given!r}")
     return given

@@ -50,7 +50,7 @@ from tidelog.client.consumer.subscription_state import (
 )
 from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.foreign_methods import ASYNC_CONSUMER, foreign_methods, refuse_poll_keywords
+from tidelog.client.foreign_methods import ASYNC_CONSUMER, check_poll, foreign_methods
 from tidelog.client.group.handover import failure_of
 from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
 from tidelog.client.group.membership_choice import membership_for
@@ -165,9 +165,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             raise ClientClosedError("the consumer is closed")
         if self._started:
             return
+        self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         self._started = True
         self._loop = asyncio.get_running_loop()
-        self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         subscription, wake = self._subscription, self._wake_flag.tell
         self._ongoing_errors = self._cluster.ongoing_errors
         self._cluster.updates.on_refused = wake
@@ -277,7 +277,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if isinstance(pattern, SubscriptionPattern):
             self._subscription.subscribe_broker_pattern(pattern, listener)
         elif pattern is not None:
-            self._subscription.subscribe_pattern(re.compile(pattern), listener)
+            self._subscription.subscribe_pattern(_compiled(pattern), listener)
         else:
             one = isinstance(topics, str) or not isinstance(topics, Iterable)
             names: list[Any] = [topics] if one else list(topics or ())
@@ -372,7 +372,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             for record in await consumer.poll(timeout=5):
                 print(record.offset, record.value)
         """
-        refuse_poll_keywords(foreign)
+        check_poll(timeout, max_records, foreign)
         began = time.monotonic()
         try:
             return await self._poll_on_loop(timeout, max_records)
@@ -1140,6 +1140,13 @@ class AsyncConsumer(Generic[K_co, V_co]):
     def _require_open(self) -> None:
         if self._closed and not self._leaving:  # listeners that run while the group is left may still commit
             raise ClientClosedError("the consumer is closed")
+
+
+def _compiled(pattern: str | re.Pattern[str]) -> re.Pattern[str]:
+    try:
+        return re.compile(pattern)
+    except (re.error, TypeError) as error:
+        raise IllegalStateError(f"pattern={pattern!r} is not a valid regular expression: {error}") from error
 
 
 def open_poll_port(consumer: AsyncConsumer[K_co, V_co], *, run_callback: Runner) -> PollPort:

@@ -29,7 +29,7 @@ from tidelog.client.consumer.health import ConsumerHealth
 from tidelog.client.consumer.listener import Call, RebalanceListener
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
-from tidelog.client.foreign_methods import CONSUMER, foreign_methods, refuse_poll_keywords
+from tidelog.client.foreign_methods import CONSUMER, check_poll, foreign_methods
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata
@@ -183,7 +183,7 @@ class Consumer(Generic[K_co, V_co]):
             for record in consumer.poll(timeout=5):
                 print(record.offset, record.value)
         """
-        refuse_poll_keywords(foreign)
+        check_poll(timeout, max_records, foreign)
         self._thread.check()  # what is buffered is not for a forked child
         port = self._port
         began = time.monotonic()

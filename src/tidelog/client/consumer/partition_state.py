@@ -80,7 +80,7 @@ def checked_partition(given: object) -> TopicPartition:
         case (str() as topic, SupportsIndex() as partition) if index(partition) >= 0:
             return TopicPartition(topic, index(partition))
     raise IllegalStateError(
-        f"a partition is named by its topic and number, as TopicPartition('orders', 0); {given!r} is none"
+        f"a partition is named by its topic and number, as TopicPartition('orders', 0), got {given!r}"
     )
 
 
@@ -99,7 +99,7 @@ def checked_offset(partition: TopicPartition, given: object) -> OffsetAndMetadat
     """An offset to commit as the application gives it."""
     offset = given.offset if isinstance(given, OffsetAndMetadata) else given
     if not isinstance(offset, SupportsIndex) or index(offset) < 0:
-        raise IllegalStateError(f"an offset is a number from 0 on, and {offset!r} (of {partition}) is none")
+        raise IllegalStateError(f"an offset is a number from 0 on, got {offset!r} for {partition}")
     return given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(index(offset))
 
 

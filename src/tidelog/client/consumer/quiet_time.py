@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 
 from tidelog.client.consumer.errors import ConsumerTimeoutError
+from tidelog.client.retry import check_seconds
 
 _FOR_EVER_S = 3600.0 * 24 * 365
 _STEP_S = 0.1
@@ -31,6 +32,8 @@ class QuietTime:
         rebalance_limit_s: float,
     ) -> None:
         """``assigned_at`` is the monotonic time of the first assignment, None before it."""
+        if timeout_s is not None:
+            check_seconds("records", timeout_s)
         self._timeout_s = timeout_s
         self._assigned_at = assigned_at
         self._reason = reason

@@ -90,7 +90,7 @@ class StreamConsumer:
             )
         if not callable(handler) and not hasattr(handler, "handle"):
             raise ConfigError(
-                f"the handler is a function, or a class or object with `handle(record)`; {handler!r} is none"
+                f"the handler is a function, or a class or object with `handle(record)`, got {handler!r}"
             )
         if config.optional_str("group.id") is None:
             raise ConfigError("streams divide partitions among them as members of a group: set group.id")

@@ -116,7 +116,7 @@ def _named(kind: ClientKind, options: Mapping[str, object]) -> dict[str, object]
     unknown: list[str] = []
     for written, value in translated(options, kind.options, kind.name).items():
         if not isinstance(written, str):
-            unknown.append(f"an option's name is a str, and {written!r} is none")
+            unknown.append(f"an option's name is a str, got {written!r}")
             continue
         name = written if written in kind.options else written.replace("_", ".")
         if name in kind.options:
