@@ -510,3 +510,14 @@ def test_a_consumer_with_an_invalid_server_raises_and_leaves_nothing_to_close(
             consumer.partitions_for("orders")
     consumer.close()
     assert not caplog.records
+
+
+def test_a_listener_without_the_methods_of_one_is_refused(consumer: Consumer) -> None:
+    class Half:
+        def on_partitions_assigned(self, partitions: object) -> None: ...
+
+    for given in (print, Half()):
+        listener: Any = given
+        with pytest.raises(IllegalStateError, match="a listener is a RebalanceListener, got"):
+            consumer.subscribe("orders", listener=listener)
+    assert not consumer.subscription()

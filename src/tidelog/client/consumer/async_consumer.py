@@ -30,7 +30,7 @@ from tidelog.client.consumer.fetch_config import fetch_config
 from tidelog.client.consumer.fetcher import Fetcher
 from tidelog.client.consumer.health import ConsumerActivity, ConsumerHealth, consumer_health
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
-from tidelog.client.consumer.listener import RebalanceListener, Runner, run_here
+from tidelog.client.consumer.listener import RebalanceListener, Runner, check_listener, run_here
 from tidelog.client.consumer.metrics import ConsumerTimes, consumer_metrics
 from tidelog.client.consumer.partition_state import (
     FetchPosition,
@@ -269,6 +269,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._require_open()
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe takes either topics or a pattern")
+        check_listener(listener)
         if isinstance(self._membership, NoGroup):
             raise IllegalStateError(
                 "subscribing needs a group: set group.id, or read partitions without one by "

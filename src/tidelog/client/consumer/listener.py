@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 
+from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.ids import TopicPartition
 
 Call = Callable[[], object]
@@ -37,6 +38,15 @@ class RebalanceListener:
     def on_partitions_lost(self, partitions: Collection[TopicPartition]) -> object:
         """These are gone: the member was thrown out of its group."""
         return self.on_partitions_revoked(partitions)
+
+
+def check_listener(listener: object) -> None:
+    """Raise ``IllegalStateError`` unless this is None or has the methods of a ``RebalanceListener``."""
+    names = ("on_partitions_assigned", "on_partitions_revoked", "on_partitions_lost")
+    if listener is not None and not all(callable(getattr(listener, name, None)) for name in names):
+        raise IllegalStateError(
+            f"a listener is a RebalanceListener, got {listener!r}: pass an instance of a subclass"
+        )
 
 
 async def run_here(call: Call) -> None:
