@@ -1,13 +1,14 @@
 """Python classes that a user names in an option, as ``module:Class``: reporters, authorizers, readers.
 
-The module is imported like any other: it is installed beside Tidelog, or on ``PYTHONPATH``.
+The module is imported like any other: it is installed beside Tidelog, or on ``PYTHONPATH``. Code of the
+user that fails or exits at start is a ``ConfigError``: a broker does not end without a reason.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
-from typing import TypeVar, cast
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeVar, cast
 
 from tidelog.errors import ConfigError
 
@@ -25,7 +26,7 @@ def make_custom(option: str, name: str, base: Callable[..., T]) -> T:
     module_name, _, class_name = name.strip().partition(":")
     try:
         module = importlib.import_module(module_name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{option}: the module {module_name!r} of {name} cannot be imported "
             f"({type(error).__name__}: {error}); install it in Tidelog's environment or add it to PYTHONPATH"
@@ -42,7 +43,24 @@ def make_custom(option: str, name: str, base: Callable[..., T]) -> T:
         raise ConfigError(f"{option}: {name} does not define {missing}; add what {required} requires")
     try:
         return cast("T", found())
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{option}: {name} cannot be created without arguments ({type(error).__name__}: {error})"
+        ) from error
+
+
+class Configurable(Protocol):
+    """A custom class that receives the options."""
+
+    def configure(self, options: Mapping[str, str], /) -> None:
+        """Use ``options``."""
+
+
+def configure_custom(option: str, name: str, custom: Configurable, options: Mapping[str, str]) -> None:
+    """Give ``custom`` its options; raises ``ConfigError`` if it refuses them."""
+    try:
+        custom.configure(options)
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{option}: {name} refuses its configuration ({type(error).__name__}: {error})"
         ) from error

@@ -147,6 +147,22 @@ class Refuses(CustomAuthorizer):
 
     def authorize(self, action):
         return True
+
+
+class ExitsWhenMade(CustomAuthorizer):
+    def __init__(self):
+        raise SystemExit(0)
+
+    def authorize(self, action):
+        return True
+
+
+class ExitsWhenConfigured(MetricsReporter):
+    def configure(self, options):
+        raise SystemExit(0)
+
+    def report(self, metrics):
+        pass
 """
 
 
@@ -166,6 +182,9 @@ class Refuses(CustomAuthorizer):
         (CLASSES, "authorizer.class.name", "custom:NoReport", "not a subclass of tidelog.security.acls"),
         (CLASSES, "authorizer.class.name", "custom:NeedsArgument", "cannot be created without arguments"),
         (CLASSES, "authorizer.class.name", "custom:Refuses", "my.option is not set"),
+        (CLASSES, "authorizer.class.name", "custom:ExitsWhenMade", "without arguments (SystemExit: 0)"),
+        (CLASSES, "metric.reporters", "custom:ExitsWhenConfigured", "configuration (SystemExit: 0)"),
+        ("raise SystemExit(0)", "metric.reporters", "custom:Class", "cannot be imported (SystemExit: 0)"),
     ],
 )
 def test_a_class_that_cannot_be_used_stops_the_start_with_one_sentence(

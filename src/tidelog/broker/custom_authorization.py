@@ -19,8 +19,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final
 
 from tidelog.broker.authorization import Authorization
-from tidelog.custom_class import make_custom
-from tidelog.errors import ConfigError
+from tidelog.custom_class import configure_custom, make_custom
 from tidelog.security.acls.authorizer import SUPER_USER, Decision, Question
 from tidelog.security.acls.custom_authorizer import Action, CustomAuthorizer
 from tidelog.security.acls.model import ResourceType
@@ -49,12 +48,7 @@ def custom_authorization(
 ) -> Authorization:
     """The access control that ``authorizer.class.name`` asks for; raises ``ConfigError``."""
     authorizer = make_custom(_OPTION, name, CustomAuthorizer)
-    try:
-        authorizer.configure(options)
-    except Exception as error:
-        raise ConfigError(
-            f"{_OPTION}: {name} refuses its configuration ({type(error).__name__}: {error})"
-        ) from error
+    configure_custom(_OPTION, name, authorizer, options)
     decisions = CustomDecisions(name, authorizer, super_users)
     authorization = Authorization(decisions, None, log)
     forgetting = asyncio.get_running_loop().create_task(_forget_regularly(authorization))

@@ -276,7 +276,7 @@ def run(arguments: list[str]) -> int:
 def _run(arguments: list[str]) -> int:
     leading, rest = split_leading(arguments)
     if rest[:1] == ["help"]:
-        rest = [*rest[1:], "--help"]
+        rest = [*(rest[1:] if rest[1:] != ["help"] else ()), "--help"]
     if rest[:1] == ["start"]:
         return _start_with(leading, rest[1:])
     command = build_command(rest[0] if rest else None)

@@ -102,6 +102,11 @@ def test_the_properties_file_in_front_of_the_command_is_read(
     assert str(missing) in capsys.readouterr().err
 
 
+def test_help_of_help_is_the_list_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    assert commands.run(["help", "help"]) == 0
+    assert "topics" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("words", [(), ("topics",), ("topics", "create"), ("start",)])
 def test_help_shows_the_page_of_a_command(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -15,8 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 
-from tidelog.custom_class import is_custom_class, make_custom
-from tidelog.errors import ConfigError
+from tidelog.custom_class import configure_custom, is_custom_class, make_custom
 from tidelog.metrics.metric import Metric
 from tidelog.metrics.otlp_page import attributes_of
 from tidelog.metrics.page import Page, Sample
@@ -164,11 +163,6 @@ def reporters_named(names: Iterable[str], options: Mapping[str, str]) -> dict[st
     found: dict[str, MetricsReporter] = {}
     for name in filter(is_custom_class, names):
         reporter = make_custom(OPTION, name, MetricsReporter)
-        try:
-            reporter.configure(options)
-        except Exception as error:
-            raise ConfigError(
-                f"{OPTION}: {name} refuses its configuration ({type(error).__name__}: {error})"
-            ) from error
+        configure_custom(OPTION, name, reporter, options)
         found[name] = reporter
     return found

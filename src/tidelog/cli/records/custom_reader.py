@@ -25,7 +25,7 @@ def custom_reader(name: str, properties: Mapping[str, str]) -> RecordReader:
     reader = make_custom("--reader", name, RecordReader)
     try:
         reader.configure(properties)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise Failure(f"--reader: {name} refuses its properties ({type(error).__name__}: {error})") from error
     return reader
 
