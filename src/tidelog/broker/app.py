@@ -206,7 +206,7 @@ class Broker:
         """The last directory went offline, under a request or under work in the background."""
         reasons = "; ".join(f"{path}: {reason}" for path, reason in self.log_dirs.offline_dirs.items())
         self.on_fatal(
-            f"no log directory is left to serve from ({reasons}): mend one and start the broker again"
+            f"no log directory is left to serve from ({reasons}): repair one and restart the broker"
         )
 
     # Start

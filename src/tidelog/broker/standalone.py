@@ -142,7 +142,7 @@ def _store_directory(log_dirs: LogDirs, *, known: bool) -> Path:
         offline = ", ".join(map(str, log_dirs.offline_dirs))
         raise StorageError(
             f"the metadata ({JOURNAL_NAME}) is in none of the log directories that can be used, so it "
-            f"must be in {offline}: mend that disk, or restore the file from a backup into another one"
+            f"must be in {offline}: repair that disk, or restore the file from a backup into another one"
         )
     return next(iter(log_dirs.online))
 

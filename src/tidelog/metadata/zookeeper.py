@@ -184,7 +184,7 @@ class ZooKeeperStore:
                 "zookeeper.connect names its ports for TLS, zookeeper.ssl.truststore.location, and "
                 "zookeeper.ssl.keystore.location if it asks for a certificate"
             )
-        return f"no ZooKeeper server answers at {self._hosts}: start it, or mend zookeeper.connect"
+        return f"no ZooKeeper server answers at {self._hosts}: start it, or change zookeeper.connect"
 
     # Reading
 

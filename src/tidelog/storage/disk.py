@@ -112,7 +112,7 @@ def log_dir_offline(directory: Path, doing: str, error: OSError) -> LogDirOfflin
         )
     return LogDirOfflineError(
         f"{doing} in {directory} failed ({error.strerror or error}); the log directory {directory.parent} "
-        "goes offline: mend the disk and start the broker again",
+        "goes offline: repair the disk and restart the broker",
         str(directory.parent),
     )
 

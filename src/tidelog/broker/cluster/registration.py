@@ -51,7 +51,7 @@ async def settle_cluster_id(store: SharedStore, stored: str | None) -> str:
     if stored is not None and stored != cluster_id:
         raise ConfigError(
             f"the log directories belong to cluster {stored}, but zookeeper.connect leads to cluster "
-            f"{cluster_id}: mend zookeeper.connect, or use other log directories"
+            f"{cluster_id}: change zookeeper.connect, or use other log directories"
         )
     return cluster_id
 
@@ -64,7 +64,7 @@ async def settle_broker_id(store: SharedStore, config: BrokerConfig, stored: int
     if configured is not None:
         if stored is not None and stored != configured:
             raise ConfigError(
-                f"broker.id is {configured}, but the log directories belong to broker {stored}: mend "
+                f"broker.id is {configured}, but the log directories belong to broker {stored}: change "
                 "broker.id, or use other log directories"
             )
         return configured

@@ -118,7 +118,7 @@ class LogDirs:
             raise
         if self.all_offline:
             reasons = "; ".join(self.offline_dirs.values())
-            raise StorageError(f"no log directory can be used ({reasons}); mend one or change log.dirs")
+            raise StorageError(f"no log directory can be used ({reasons}); repair one or change log.dirs")
 
     @property
     def all_offline(self) -> bool:
@@ -405,7 +405,7 @@ class LogDirs:
         if log_dir is not None:
             log_dir.release()
         logger.error(
-            "log directory %s is offline with %d partitions; mend it and start the broker again: %s",
+            "log directory %s is offline with %d partitions; repair it and restart the broker: %s",
             path,
             len(lost),
             reason,

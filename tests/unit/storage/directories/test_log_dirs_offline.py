@@ -79,7 +79,7 @@ def test_a_directory_whose_lock_file_cannot_be_written_is_offline(tmp_path: Path
 
 def test_no_directory_left_at_start_is_an_error_that_names_them(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
-    with pytest.raises(StorageError, match=r"no log directory can be used .*mend one or change log\.dirs"):
+    with pytest.raises(StorageError, match=r"no log directory can be used .*repair one or change log\.dirs"):
         LogDirs([tmp_path / "a"]).open()
 
 
