@@ -169,7 +169,7 @@ METRICS = (
         "metric.reporters",
         "list",
         (),
-        "Objects that are told of all figures of `metrics()` (`MetricsReporter`): instances, classes or "
+        "Objects that receive all figures of `metrics()` (`MetricsReporter`): instances, classes or "
         "dotted names of classes.",
         distinct_items(),
         importance="low",
@@ -194,7 +194,7 @@ METRICS = (
         "metrics.num.samples",
         "int",
         2,
-        "Over how many windows they are told, the last of which is not over yet.",
+        "The number of windows they cover, including the current one.",
         at_least(1),
         importance="low",
     ),

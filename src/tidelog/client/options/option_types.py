@@ -139,8 +139,8 @@ class ProducerOptions(TypedDict, Generic[K, V], total=False):
     """A transaction that is open for longer is aborted by its coordinator. Default: 60000."""
 
     metric_reporters: str | Iterable[str | MetricsReporter | type[MetricsReporter]] | None
-    """Objects that are told of all figures of `metrics()` (`MetricsReporter`): instances, classes or
-    dotted names of classes."""
+    """Objects that receive all figures of `metrics()` (`MetricsReporter`): instances, classes or dotted
+    names of classes."""
 
     enable_metrics_push: bool | None
     """Whether this client sends brokers those of its figures that the cluster's administrator has
@@ -150,7 +150,7 @@ class ProducerOptions(TypedDict, Generic[K, V], total=False):
     """How long a window of rates, averages and maxima is. Default: 30000."""
 
     metrics_num_samples: int | None
-    """Over how many windows they are told, the last of which is not over yet. Default: 2."""
+    """The number of windows they cover, including the current one. Default: 2."""
 
     reconnect_backoff_ms: int | None
     """Pause before a broker is connected to again; doubled with each failure, give or take a fifth.
@@ -390,8 +390,8 @@ class ConsumerOptions(TypedDict, Generic[K, V], total=False):
     """Whether patterns pass over `__consumer_offsets` and its like. Default: true."""
 
     metric_reporters: str | Iterable[str | MetricsReporter | type[MetricsReporter]] | None
-    """Objects that are told of all figures of `metrics()` (`MetricsReporter`): instances, classes or
-    dotted names of classes."""
+    """Objects that receive all figures of `metrics()` (`MetricsReporter`): instances, classes or dotted
+    names of classes."""
 
     enable_metrics_push: bool | None
     """Whether this client sends brokers those of its figures that the cluster's administrator has
@@ -401,7 +401,7 @@ class ConsumerOptions(TypedDict, Generic[K, V], total=False):
     """How long a window of rates, averages and maxima is. Default: 30000."""
 
     metrics_num_samples: int | None
-    """Over how many windows they are told, the last of which is not over yet. Default: 2."""
+    """The number of windows they cover, including the current one. Default: 2."""
 
     reconnect_backoff_ms: int | None
     """Pause before a broker is connected to again; doubled with each failure, give or take a fifth.
@@ -558,8 +558,8 @@ class AdminOptions(TypedDict, total=False):
     2147483647."""
 
     metric_reporters: str | Iterable[str | MetricsReporter | type[MetricsReporter]] | None
-    """Objects that are told of all figures of `metrics()` (`MetricsReporter`): instances, classes or
-    dotted names of classes."""
+    """Objects that receive all figures of `metrics()` (`MetricsReporter`): instances, classes or dotted
+    names of classes."""
 
     enable_metrics_push: bool | None
     """Whether this client sends brokers those of its figures that the cluster's administrator has
@@ -569,7 +569,7 @@ class AdminOptions(TypedDict, total=False):
     """How long a window of rates, averages and maxima is. Default: 30000."""
 
     metrics_num_samples: int | None
-    """Over how many windows they are told, the last of which is not over yet. Default: 2."""
+    """The number of windows they cover, including the current one. Default: 2."""
 
     reconnect_backoff_ms: int | None
     """Pause before a broker is connected to again; doubled with each failure, give or take a fifth.
