@@ -251,20 +251,26 @@ def header_pairs(
     """Headers as pairs, whichever way they were given."""
     if not headers:
         return ()
-    pairs: Sequence[RecordHeader] = tuple(headers.items()) if isinstance(headers, Mapping) else headers
-    if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
-        raise SerializationError(f"{_HEADERS_ARE}, got {headers!r}")
+    pairs: Any = headers
+    # The usual types first: asking an abstract class costs more than the rest of a header.
+    if type(pairs) is not list and type(pairs) is not tuple:
+        pairs = tuple(headers.items()) if isinstance(headers, Mapping) else headers
+        if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
+            raise SerializationError(f"{_HEADERS_ARE}, got {headers!r}")
     for pair in pairs:
-        if not isinstance(pair, Sequence) or len(pair) != 2:
+        if (type(pair) is not tuple and not isinstance(pair, Sequence)) or len(pair) != 2:
             raise SerializationError(f"{_HEADERS_ARE}, got {pair!r}")
         name, value = pair
+        if type(name) is str and (value is None or type(value) is bytes):
+            continue
         if not isinstance(name, str):
             raise SerializationError(f"the key of a header is a str, got {name!r}: {_HEADERS_ARE}")
         if value is not None and not isinstance(value, bytes | bytearray | memoryview):
             raise SerializationError(
                 f"the value of header {name!r} is bytes or None, not {type(value).__name__}: encode it"
             )
-    return pairs
+    checked: Sequence[RecordHeader] = pairs
+    return checked
 
 
 def plain_bytes(part: str, topic: Any, data: object) -> bytes | None:
