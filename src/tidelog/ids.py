@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+from collections.abc import Sequence
 from typing import NamedTuple, NewType
 
 Uuid = NewType("Uuid", bytes)
@@ -45,6 +46,13 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+def listed(partitions: Sequence[TopicPartition], most: int = 5) -> str:
+    """Their number and the first of them, for one line in a log: ``12 partitions (a-0, a-1 and 10 more)``."""
+    named = ", ".join(map(str, partitions[:most]))
+    more = f" and {len(partitions) - most} more" if len(partitions) > most else ""
+    return f"{len(partitions)} partition{'' if len(partitions) == 1 else 's'} ({named}{more})"
 
 
 def random_uuid() -> Uuid:

@@ -10,6 +10,7 @@ import signal
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,6 +40,22 @@ def warnings(directory: Path) -> dict[str, list[str]]:
         ]
         for log in sorted((directory / "data" / "logs").glob("broker-*.log"))
     }
+
+
+def repeated_lines(directory: Path) -> dict[str, dict[str, int]]:
+    """Lines that come for one partition or attempt after the other, without their numbers, by broker.
+
+    A log is made for each new partition, which is logged as by Kafka.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for log in sorted((directory / "data" / "logs").glob("broker-*.log")):
+        kinds = Counter(
+            re.sub(r"\d+", "N", line.partition("] ")[2])
+            for line in log.read_text().splitlines()
+            if " made the log of " not in line
+        )
+        found[log.stem] = {line: count for line, count in kinds.items() if count > PARTITIONS // 4}
+    return found
 
 
 @contextlib.contextmanager
@@ -134,6 +151,8 @@ def test_a_broker_that_is_killed_and_restarted_at_once_logs_no_warning_for_each_
                     if re.match(r"\S+ \S+ (WARNING|ERROR|CRITICAL)", line) and _HELD_UP not in line
                 ]
                 assert len(lines) <= 1, lines
+        for name, repeated in repeated_lines(tmp_path).items():
+            assert repeated == {}, name
 
 
 @contextlib.contextmanager

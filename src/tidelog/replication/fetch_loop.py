@@ -27,7 +27,7 @@ from typing import Final
 
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, TidelogError
-from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
+from tidelog.ids import NO_LEADER_EPOCH, TopicPartition, listed
 from tidelog.records.batch import leading_batches
 from tidelog.replication.leader_endpoint import (
     Answers,
@@ -61,6 +61,11 @@ _NOT_READY = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     }
 )
+
+
+def _is_fenced(answer: FetchedPartition) -> bool:
+    """Whether the leader knows a newer epoch; the controller will say what becomes of the partition."""
+    return answer.error_code == ErrorCode.FENCED_LEADER_EPOCH
 
 
 class Followed:
@@ -125,6 +130,8 @@ class FetchLoop:
         self._unusual: asyncio.Future[tuple[Positions, Appending]]
         """What the task waits for while fetches go on without it."""
         self._task: asyncio.Task[None] | None = None
+        self._is_failing = False
+        """Whether the last attempt to fetch has failed, which is logged once."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -166,7 +173,10 @@ class FetchLoop:
             except asyncio.CancelledError:
                 raise
             except (OSError, TidelogError, TimeoutError) as error:
-                logger.info("Fetching from broker %d failed: %s", self.leader_id, error)
+                # Each attempt until the broker is back, or another one leads, is the same event.
+                level = logging.DEBUG if self._is_failing else logging.INFO
+                self._is_failing = True
+                logger.log(level, "Fetching from broker %d failed: %s", self.leader_id, error)
                 await self._pause()
             except Exception:
                 logger.exception("Unexpected error in fetching from broker %d", self.leader_id)
@@ -193,6 +203,9 @@ class FetchLoop:
         while not appending.is_done:
             await asyncio.sleep(0)
             appending.go_on()
+        fenced = [name for name, each in appending.unusual.items() if _is_fenced(each)]
+        if fenced:
+            logger.info("The epochs of %s are over", listed(fenced))
         for topic_partition, answer in appending.unusual.items():
             followed = self._followed.get(topic_partition)
             position = positions.get(topic_partition)
@@ -267,6 +280,9 @@ class FetchLoop:
         Yields wherever the rest is for another turn of the loop. By count and not by the clock, so that the
         same seed simulates the same.
         """
+        if self._is_failing:
+            self._is_failing = False
+            logger.info("Fetching from broker %d works again", self.leader_id)
         unusual: Answers = {}
         batches, size, partitions = _BATCHES_PER_TURN, _BYTES_PER_TURN, _PARTITIONS_PER_TURN
         for topic_partition, answer in answers.items():
@@ -353,8 +369,7 @@ class FetchLoop:
                 await self._truncate(followed, *answer.diverging_epoch)
         elif code == ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_again(followed, position)
-        elif code == ErrorCode.FENCED_LEADER_EPOCH:
-            logger.info("Epoch %d of %s is over", followed.epoch, followed.partition.topic_partition)
+        elif _is_fenced(answer):
             self.remove(followed.partition.topic_partition)
         else:
             if code not in _NOT_READY:

@@ -30,6 +30,10 @@ class LedPartition(Protocol):
         """Whether this broker leads it."""
 
     @property
+    def isr(self) -> tuple[int, ...]:
+        """The replicas that are in sync."""
+
+    @property
     def partition_epoch(self) -> int:
         """The version of what the controller has written down."""
 

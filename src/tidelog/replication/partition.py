@@ -498,17 +498,17 @@ class Partition:
             and self._context.is_alive(broker_id)
         )
 
-    def shrink_isr(self) -> None:
-        """Have those put out of the in-sync replicas that have fallen behind for too long."""
+    def shrink_isr(self) -> list[int]:
+        """Have those put out of the in-sync replicas that have fallen behind for too long; gives these."""
         if not self.is_leader or self._in_sync.proposed is not None or self.closed:
-            return
+            return []
         context = self._context
         lagging = self._followers.lagging(
             self.isr, self.log.log_end_offset, context.clock.monotonic_ms(), context.max_lag_ms
         )
         if lagging:
-            logger.info("Replicas %s of %s have fallen behind", lagging, self.topic_partition)
             self._propose(tuple(each for each in self.isr if each not in lagging))
+        return lagging
 
     def brokers_changed(self) -> None:
         """Brokers have come or gone: who is gone and not in sync holds the high watermark back no longer."""
@@ -533,7 +533,6 @@ class Partition:
                 self.counts.isr_shrinks += 1
             else:
                 self.counts.isr_expands += 1
-            logger.info("Replicas %s of %s are in sync now", list(isr), self.topic_partition)
         self.isr = isr
         self._in_sync.commit(isr, partition_epoch)
         if self.advance_high_watermark():

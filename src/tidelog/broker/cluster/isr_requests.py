@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable
 
 from tidelog.broker.cluster.controller_link import ControllerLink
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import TopicPartition
+from tidelog.ids import TopicPartition, listed
 from tidelog.replication.in_sync import LedPartition
 from tidelog.wire.messages.alter_partition import (
     AlterPartitionRequest,
@@ -139,12 +140,18 @@ class IsrSender:
             for each in topic.partitions
         }
         again: dict[TopicPartition, _Asked] = {}
+        changed: defaultdict[tuple[int, ...], list[TopicPartition]] = defaultdict(list)
         for name, each in asked.items():
+            before = each.partition.isr
             answer = answers.get((each.partition.topic_id, name.partition))
             if answer is None or answer.error_code not in (ErrorCode.NONE, *_REFUSED, *_OUTDATED):
                 again[name] = each
             else:
                 self._settle(each, answer)
+                if each.partition.isr != before:
+                    changed[tuple(each.partition.isr)].append(name)
+        for isr, names in changed.items():
+            logger.info("Replicas %s are in sync now in %s", list(isr), listed(names))
         return again
 
     def _settle(self, asked: _Asked, answer: AlterPartitionResponsePartitionData) -> None:

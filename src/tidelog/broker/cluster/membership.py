@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.ids import TopicPartition
+from tidelog.ids import TopicPartition, listed
 from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -363,8 +364,12 @@ class ClusterMembership:
     def _shrink(self) -> None:
         self._schedule_shrinking()
         self.replication_context.max_lag_ms = self._config.int("replica.lag.time.max.ms")
+        behind: defaultdict[tuple[int, ...], list[TopicPartition]] = defaultdict(list)
         for partition in self._partitions:
-            partition.shrink_isr()
+            if lagging := partition.shrink_isr():
+                behind[tuple(lagging)].append(partition.topic_partition)
+        for replicas, partitions in behind.items():
+            logger.info("Replicas %s have fallen behind in %s", list(replicas), listed(partitions))
 
     # Ways to others
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, cast
@@ -149,6 +150,18 @@ def test_what_many_partitions_want_at_once_is_one_request(run: Run) -> None:
         assert [partition.partition_epoch for partition in scene.partitions] == [8, 8]
 
     run(test)
+
+
+def test_a_change_of_many_partitions_is_one_line(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def test(scene: Scene) -> None:
+        scene.controller.answers = [granted]
+        scene.shrink()
+        await scene.settled()
+
+    with caplog.at_level(logging.INFO, "tidelog"):
+        run(test)
+    lines = [each.getMessage() for each in caplog.records if "in sync" in each.getMessage()]
+    assert lines == ["Replicas [1, 2] are in sync now in 2 partitions (t-0, t-1)"]
 
 
 def test_what_comes_in_meanwhile_goes_with_the_next_request(run: Run) -> None:
