@@ -15,6 +15,7 @@ from tidelog.cli.acls.selection import (
     parse_operation,
     principal_text,
 )
+from tidelog.cli.asking import confirm
 from tidelog.cli.connect import with_admin
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, printable, remark
@@ -239,8 +240,7 @@ def remove(
             if not found:
                 return []
             _print_rules(sorted(set(found)))
-            if not typer.confirm(f"Remove {counted(len(set(found)), 'rule')}?", err=True):
-                raise typer.Exit(1)
+            confirm(f"Remove {counted(len(set(found)), 'rule')}?")
         deleted = await delete_acls(admin.cluster, wanted)
         report_failures(
             [each.error for each in deleted if each.error is not None]

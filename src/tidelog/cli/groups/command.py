@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.asking import confirm
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups import import_offsets, reset
@@ -221,8 +222,7 @@ def delete(
     """Delete groups that nobody is in, with their committed offsets. Asks first on a terminal."""
     if not yes and is_terminal():
         question = f"Delete {', '.join(groups)} with all committed offsets?"
-        if not typer.confirm(question, err=True):
-            raise typer.Exit(1)
+        confirm(question)
     results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_groups(groups))
     with Changes(json=json) as done:
         for result in results:
@@ -251,8 +251,7 @@ def delete_offsets(
     """Forget what a group has committed for topics that it no longer reads. Asks first on a terminal."""
     if not yes and is_terminal():
         question = f"Forget the offsets of {group} for {', '.join(topic)}?"
-        if not typer.confirm(question, err=True):
-            raise typer.Exit(1)
+        confirm(question)
 
     async def action(cluster: Cluster) -> list[PartitionResult]:
         admin = AsyncAdmin.of(cluster)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.asking import confirm
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
@@ -89,8 +90,7 @@ def elect(
     texts = _texts(topic, partition, all_topics)
     if unclean and not yes and is_terminal():
         question = "A replica that was not in sync has not got all records; the others cut theirs. Go on?"
-        if not typer.confirm(question, err=True):
-            raise typer.Exit(1)
+        confirm(question)
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
 
     async def action(cluster: Cluster) -> tuple[list[PartitionResult], dict[TopicPartition, int | None]]:

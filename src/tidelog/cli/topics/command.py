@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.asking import confirm
 from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import Changes, counted, examples, is_terminal, print_json, print_table, remark
@@ -206,8 +207,7 @@ def delete(
     """Delete topics with everything in them. Asks first on a terminal."""
     if not yes and is_terminal():
         question = f"Delete {', '.join(topics)} with all records?"
-        if not typer.confirm(question, err=True):
-            raise typer.Exit(1)
+        confirm(question)
     results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_topics(topics))
     with Changes(json=json) as done:
         for result in results:

@@ -18,6 +18,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from tidelog.cli.asking import confirm
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
@@ -199,8 +200,8 @@ async def _carry_out(admin: AsyncAdmin, plan: list[PlannedDeletion], *, ask: boo
         remark("there is nothing to delete: no record comes before that")
         return
     question = f"Delete these records of {counted(len(doomed), 'partition')} for good?"
-    if ask and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+    if ask:
+        confirm(question)
     results = await admin.delete_records({each.partition: each.before for each in doomed})
     done = [result for result in results.values() if result.error is None]
     if json:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from tidelog.cli.asking import confirm
 from tidelog.cli.connect import with_cluster
 from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.groups.topics import assignment_text
@@ -176,5 +177,5 @@ async def _owner(admin: AsyncAdmin, marker: AbortMarker) -> str | None:
 
 
 def _ask(question: str, yes: bool) -> None:
-    if not yes and is_terminal() and not typer.confirm(question, err=True):
-        raise typer.Exit(1)
+    if not yes and is_terminal():
+        confirm(question)

@@ -5,10 +5,10 @@ What stands on a command line is in the shell's history and in everybody's list 
 
 from __future__ import annotations
 
-import getpass
 import os
 import sys
 
+from tidelog.cli.asking import ask_secret, line_of_stdin
 from tidelog.cli.failure import Failure, WrongUsage
 
 
@@ -24,7 +24,7 @@ def read_password(user: str, *, from_stdin: bool, variable: str | None) -> str:
             )
         return password
     if from_stdin:
-        password = sys.stdin.readline().rstrip("\r\n")
+        password = line_of_stdin()
         if not password:
             raise Failure("there is no password on stdin: write it there, as one line")
         return password
@@ -36,9 +36,9 @@ def read_password(user: str, *, from_stdin: bool, variable: str | None) -> str:
 
 
 def _ask(user: str) -> str:
-    password = getpass.getpass(f"Password of {user}: ")
+    password = ask_secret(f"Password of {user}: ")
     if not password:
         raise Failure("a password must not be empty: nothing was changed")
-    if getpass.getpass("The same again: ") != password:
+    if ask_secret("The same again: ") != password:
         raise Failure("the two passwords differ: nothing was changed")
     return password
