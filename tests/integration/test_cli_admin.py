@@ -202,3 +202,13 @@ def test_configs_of_groups_are_set_described_and_listed(tidelog: CommandLine, to
     assert "did you mean" in refused
     tidelog.ok("configs", "alter", "--group", group, "--delete", option)
     assert tidelog.ok("configs", "describe", "-g", group) == ""
+
+
+def test_one_reason_for_many_refusals_is_one_sentence(tidelog: CommandLine) -> None:
+    refused = tidelog.refusal("acls", "add", "--principal", "User:a", "--producer", "--topic", "orders")
+    assert refused.count("No Authorizer is configured") == 1, refused
+
+
+def test_a_cancellation_without_moves_is_an_empty_list(tidelog: CommandLine) -> None:
+    done = tidelog("partitions", "reassign", "--cancel", "--json")
+    assert (done.returncode, json.loads(done.stdout)) == (0, []), done

@@ -102,6 +102,12 @@ def test_ctrl_c_ends_a_run_with_its_summary(bootstrap: str, topic: str) -> None:
     assert err == ""
 
 
+def test_brokers_out_of_reach_are_reported_once() -> None:
+    done = CommandLine("127.0.0.1:1")("perf", "latency", "orders", "-n", "1")
+    assert done.returncode == 1
+    assert done.stderr.count("cannot connect to 127.0.0.1:1") == 1, done
+
+
 def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, tmp_path: Path) -> None:
     too_large = tidelog.refusal("perf", "produce", topic, "-n", "1", "--record-size", "2000000")
     assert "larger than max.request.size" in too_large

@@ -56,9 +56,9 @@ REMEDIES = {
 
 
 def report_failures(errors: Sequence[TidelogError]) -> None:
-    """Say what failed, one line each; exits with 1 if anything did."""
-    for error in errors:
-        complain(sentence(error))
+    """Say what failed, each thing once; exits with 1 if anything did."""
+    for text in dict.fromkeys(map(sentence, errors)):
+        complain(text)
     if errors:
         raise SystemExit(1)
 

@@ -112,7 +112,7 @@ def command(
     names = _split(topics)
     if cancel:
         report_failures(
-            with_cluster(connection, lambda cluster: _cancel(AsyncAdmin.of(cluster), named, names))
+            with_cluster(connection, lambda cluster: _cancel(AsyncAdmin.of(cluster), named, names, json=json))
         )
         return
     if verify:
@@ -329,7 +329,11 @@ async def _verify(
 
 
 async def _cancel(
-    admin: AsyncAdmin, named: Mapping[TopicPartition, object] | None, topics: Collection[str]
+    admin: AsyncAdmin,
+    named: Mapping[TopicPartition, object] | None,
+    topics: Collection[str],
+    *,
+    json: bool,
 ) -> list[TidelogError]:
     """Give up what is under way, and remove the throttle."""
     moving = await _under_way(admin, named, topics)
@@ -338,6 +342,8 @@ async def _cancel(
     errors = [result.error for result in results if result.error is not None]
     # A move may end between our look and our word.
     failed = [error for error in errors if error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS]
+    if json:
+        print_json([{"topic": each.partition.topic, "partition": each.partition.partition} for each in done])
     if done:
         remark(f"gave up the moves of {counted(len(done), 'partition')}")
     elif not failed:

@@ -9,6 +9,7 @@ import asyncio
 import random
 import signal
 import time
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -95,8 +96,10 @@ async def _run(
     from tidelog.client.producer.async_producer import AsyncProducer
 
     stop = asyncio.Event()
-    async with AsyncProducer(producing) as producer, AsyncConsumer(consuming) as consumer:
-        await consumer.cluster.connect()  # what is out of reach is said at once
+    async with AsyncConsumer(consuming) as consumer, AsyncExitStack() as stack:
+        # What is out of reach is said at once, and not a second time by a producer in the background.
+        await consumer.cluster.connect()
+        producer = await stack.enter_async_context(AsyncProducer(producing))
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
         await _place_at_end(consumer, topic)
         letters = random.Random(0)
