@@ -328,6 +328,31 @@ class Text(RecordReader):
         yield "text"
 
 
+class Exits(RecordReader):
+    def read(self, stream):
+        yield InputRecord(b"1")
+        raise SystemExit(3)
+
+
+class ExitsAtTheEnd(RecordReader):
+    def read(self, stream):
+        yield InputRecord(b"1")
+
+    def close(self):
+        raise SystemExit(3)
+
+
+class Wrong(RecordReader):
+    def configure(self, properties):
+        self.name = properties["name"]
+
+    def read(self, stream):
+        yield InputRecord(b"1")
+        record = InputRecord(b"2")
+        setattr(record, self.name, [3] if self.name == "headers" else "3")
+        yield record
+
+
 class Many(RecordReader):
     def configure(self, properties):
         self.count = int(properties["count"])
@@ -343,6 +368,15 @@ class Many(RecordReader):
     [
         (["--reader", "custom:Fails"], "the reader failed behind record 2: RuntimeError: line 3 is missing"),
         (["--reader", "custom:Text"], "yielded a str, not an InputRecord"),
+        (["--reader", "custom:Exits"], "the reader failed behind record 1: SystemExit: 3"),
+        (["--reader", "custom:ExitsAtTheEnd"], "the reader failed behind record 1: SystemExit: 3"),
+        *(
+            (
+                ["--reader", "custom:Wrong", "--reader-property", f"name={name}"],
+                f"the reader failed behind record 1: TypeError: {name} of an InputRecord ",
+            )
+            for name in ("value", "key", "partition", "timestamp", "headers")
+        ),
         (["--reader", "custom:Many"], "refuses its properties (KeyError: 'count')"),
         (["--reader", "custom:Absent"], "has no class 'Absent'"),
         (["--reader", "custom:Fails", "--json"], "--json cannot be combined with --reader"),

@@ -30,6 +30,10 @@ def custom_reader(name: str, properties: Mapping[str, str]) -> RecordReader:
     return reader
 
 
+class ReaderError(Exception):
+    """The reader has failed; the text says how."""
+
+
 async def records_of(reader: RecordReader, fd: int) -> AsyncIterator[InputRecord]:
     """What ``reader`` yields from the file ``fd``; what it raises is raised behind the records before it."""
     # A file of its own: nothing else may wait for a lock that the thread holds while it waits for input.
@@ -50,7 +54,28 @@ async def records_of(reader: RecordReader, fd: int) -> AsyncIterator[InputRecord
         reading.given_up = True
         reading.room.release()
     if reading.error is not None:
-        raise reading.error
+        # Not SystemExit itself, which would end the event loop.
+        error = reading.error
+        raise ReaderError(f"{type(error).__name__}: {error}") from error
+
+
+def _check(record: InputRecord) -> None:
+    """Refuse a record that cannot be sent, while the reader that made it can be named."""
+    for name in ("value", "key"):
+        found = getattr(record, name)
+        if not isinstance(found, bytes | None):
+            raise TypeError(f"{name} of an InputRecord is bytes or None, not {type(found).__name__}")
+    for name in ("partition", "timestamp"):
+        found = getattr(record, name)
+        if not isinstance(found, int | None):
+            raise TypeError(f"{name} of an InputRecord is an int or None, not {type(found).__name__}")
+    for header in record.headers if isinstance(record.headers, list | tuple) else (record.headers,):
+        match header:
+            case (str(), bytes() | None):
+                continue
+        raise TypeError(
+            f"headers of an InputRecord are a list of pairs of a name and bytes, got {header!r:.80}"
+        )
 
 
 class _Reading:
@@ -62,7 +87,7 @@ class _Reading:
         self.something = asyncio.Event()
         self.ended = False
         self.given_up = False
-        self.error: Exception | None = None
+        self.error: Exception | SystemExit | None = None
         self._reader = reader
         self._fd = fd
         self._loop = loop
@@ -72,10 +97,11 @@ class _Reading:
         try:
             with os.fdopen(self._fd, "rb") as stream:
                 self._read(stream)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self.error = error
-        self.ended = True
-        self._notify()
+        finally:
+            self.ended = True
+            self._notify()
 
     def _read(self, stream: BinaryIO) -> None:
         try:
@@ -85,6 +111,7 @@ class _Reading:
                     break
                 if not isinstance(record, InputRecord):
                     raise TypeError(f"read() yielded a {type(record).__name__}, not an InputRecord")
+                _check(record)
                 self.records.append(record)
                 self._notify()
         finally:

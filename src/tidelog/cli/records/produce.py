@@ -217,15 +217,15 @@ async def _read_lines(fd: int, parse: LineParser, *, skip_blank: bool) -> AsyncI
 
 
 async def _read_by(reader: RecordReader, fd: int) -> AsyncIterator[NumberedRecord]:
-    from tidelog.cli.records.custom_reader import records_of
+    from tidelog.cli.records.custom_reader import ReaderError, records_of
 
     number = 0
     try:
         async for record in records_of(reader, fd):
             number += 1
             yield f"record {number}", record
-    except Exception as error:
-        raise BadLine(f"the reader failed behind record {number}: {type(error).__name__}: {error}") from error
+    except ReaderError as error:
+        raise BadLine(f"the reader failed behind record {number}: {error}") from error
 
 
 class RoundRobin:
