@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from tidelog import logs
 from tidelog.errors import ConfigError, TidelogError
 from tidelog.metadata.broker_config import BrokerConfig, warnings_for
+from tidelog.metadata.old_broker_options import current_options
 from tidelog.properties import read_properties
 
 if TYPE_CHECKING:
@@ -66,11 +67,11 @@ def main(arguments: list[str]) -> int:
     options = parse(arguments)
     logs.set_up(options.log_format, level=getattr(logging, options.log_level))
     try:
-        raw = settings(options)
+        raw, old = settings(options)
         config = BrokerConfig(raw)
     except (TidelogError, OSError) as error:
         return _refuse(error)
-    for warning in warnings_for(raw):
+    for warning in (*filter(None, [old]), *warnings_for(raw)):
         logger.warning("%s", warning)
     from tidelog.broker.process import run
 
@@ -114,9 +115,16 @@ def parse_plain(arguments: Sequence[str]) -> StartOptions | None:
     return options
 
 
-def settings(options: StartOptions) -> dict[str, str]:
-    """The options of the properties file with those of the command line laid over them, as text."""
+def settings(options: StartOptions) -> tuple[dict[str, str], str | None]:
+    """The options of the properties file with those of the command line laid over them, as text.
+
+    Names from before Kafka 3.0 are replaced by current ones; the second value is the warning about them.
+    """
     raw = read_properties(options.properties) if options.properties is not None else {}
+    # `--set` names options as the file does; under their current names it counts more than `--listen`.
+    set_options = dict(map(_name_and_value, options.set))
+    raw, warning = current_options(raw | set_options)
+    current = {name: value for name, value in set_options.items() if name in raw}
     if options.data_dir is not None:
         raw["log.dirs"] = options.data_dir
     name = _listener_name(raw)
@@ -133,12 +141,14 @@ def settings(options: StartOptions) -> dict[str, str]:
     if options.metrics is not None:
         host, port = _host_and_port("--metrics", options.metrics)
         raw["metrics.listeners"] = f"{host}:{port}"
-    for text in options.set:
-        option, separator, value = text.partition("=")
-        if not separator or not option.strip():
-            raise _WrongArgument(f"--set {text!r} sets nothing: write it as --set name=value")
-        raw[option.strip()] = value.strip()
-    return raw
+    return raw | current, warning
+
+
+def _name_and_value(text: str) -> tuple[str, str]:
+    option, separator, value = text.partition("=")
+    if not separator or not option.strip():
+        raise _WrongArgument(f"--set {text!r} sets nothing: write it as --set name=value")
+    return option.strip(), value.strip()
 
 
 def _listener_name(raw: dict[str, str]) -> str:
@@ -197,6 +207,12 @@ _WELCOME = """
 
   Stop the broker with Ctrl-C.
 """
+
+
+def option_names() -> list[str]:
+    """The options of the command, as they are written."""
+    options = (name for action in _parser()._actions for name in action.option_strings)
+    return [name for name in options if name.startswith("--")]
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -215,10 +215,10 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
         "Other",
         "Names of older releases, plug-ins written in Java, and limits that do not apply.",
         """
-        advertised.host.name advertised.port alter.config.policy.class.name cordoned.log.dirs*
-        create.topic.policy.class.name host.name kafka.csv.metrics.reporter.enabled
-        log.dir.failure.timeout.ms log.initial.task.delay.ms log.message.downconversion.enable
-        log.message.format.version log.message.timestamp.difference.max.ms port
+        alter.config.policy.class.name cordoned.log.dirs* create.topic.policy.class.name
+        kafka.csv.metrics.reporter.enabled log.dir.failure.timeout.ms log.initial.task.delay.ms
+        log.message.downconversion.enable log.message.format.version
+        log.message.timestamp.difference.max.ms
         """,
     ),
 )

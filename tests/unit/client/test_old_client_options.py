@@ -115,6 +115,15 @@ def test_the_old_consumers_file_works_with_one_warning(caplog: pytest.LogCapture
         (PRODUCER, {"message.send.max.retries": "3"}, {"retries": 3}),
         (PRODUCER, {"queue.enqueue.timeout.ms": "-1"}, {"max.block.ms": 2**31 - 1}),
         (PRODUCER, {"queue.enqueue.timeout.ms": "500"}, {"max.block.ms": 500}),
+        (PRODUCER, {"block.on.buffer.full": "true"}, {"max.block.ms": 2**31 - 1}),
+        (PRODUCER, {"block.on.buffer.full": "false"}, {}),
+        (
+            PRODUCER,
+            {"block_on_buffer_full": True, "metadata_fetch_timeout_ms": 5},
+            {"max.block.ms": 2**31 - 1},
+        ),
+        (PRODUCER, {"block_on_buffer_full": False, "metadata_fetch_timeout_ms": 5}, {"max.block.ms": 5}),
+        (PRODUCER, {"timeout.ms": "7000"}, {"request.timeout.ms": 7000}),
         (PRODUCER, {"topic.metadata.refresh.interval.ms": "-1"}, {"metadata.max.age.ms": 2**31 - 1}),
         (PRODUCER, {"queue.buffering.max.messages": "10000"}, {}),
         (
@@ -181,6 +190,7 @@ def test_a_current_option_and_an_old_name_for_it_are_refused(
         (PRODUCER, {"key.serializer.class": "com.acme.LogEncoder"}, "set key.serializer to str"),
         (PRODUCER, {"compressed.topics": "a,b"}, "one producer for each codec"),
         (PRODUCER, {"queue.enqueue.timeout.ms": "0"}, "set max.block.ms instead"),
+        (PRODUCER, {"block.on.buffer.full": "maybe"}, "neither true nor false"),
         (PRODUCER, {"producer.type": "later"}, "neither sync nor async"),
         (PRODUCER, {"request.required.acks": "2"}, "acks"),
         (CONSUMER, {"offsets.storage": "zookeeper"}, "tidelog groups import-zookeeper"),

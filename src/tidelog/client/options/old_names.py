@@ -98,6 +98,13 @@ def _producer_type(written: str, value: object) -> object:
     return 0 if text == "sync" else None
 
 
+def _block_on_full(written: str, value: object) -> object:
+    text = str(value).strip().lower()
+    if text not in ("true", "false"):
+        raise ConfigError(f"{written}={value} is neither true nor false: leave it out, or set max.block.ms")
+    return MAX_INT if text == "true" else None
+
+
 def _only(allowed: str, remedy: str) -> Convert:
     """Accept the one value that changes nothing, and refuse others with the remedy."""
 
@@ -129,12 +136,21 @@ OLD_OPTIONS: tuple[OldOption, ...] = (
     OldOption(
         "producer.type",
         "linger.ms",
-        "every producer sends in the background, and `.result()` of what `send` returns waits",
+        "every producer sends in the background, and `.result()` of what `send` returns waits; linger.ms "
+        "sets how long a batch waits",
         _producer_type,
     ),
     OldOption("queue.buffering.max.ms", "linger.ms"),
     OldOption("queue.buffering.max.messages", None, "buffer.memory bounds what is buffered, in bytes"),
     OldOption("queue.enqueue.timeout.ms", "max.block.ms", convert=_max_block),
+    OldOption(
+        "block.on.buffer.full",
+        "max.block.ms",
+        "`send` waits for room in the buffer, for a limited time",
+        _block_on_full,
+    ),
+    OldOption("metadata.fetch.timeout.ms", "max.block.ms"),
+    OldOption("timeout.ms", "request.timeout.ms"),
     OldOption("batch.num.messages", None, "batch.size bounds a batch, in bytes"),
     OldOption("compression.codec", "compression.type", convert=_codec),
     OldOption(
@@ -241,7 +257,7 @@ def _apply(
     if current is None:
         return f"has no effect: {entry.note}"
     if now is None:
-        return f"has no effect: {entry.note} ({current} sets how long a batch waits)"
+        return f"has no effect: {entry.note} (see {current})"
     found[current] = now
     set_by[current] = written
     if entry.also is not None and entry.also not in set_by and _as_written(entry.also, found) is None:
