@@ -7,6 +7,7 @@ place where exceptions become a sentence on stderr and an exit code; commands ra
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -132,6 +133,9 @@ _FIRST_STEPS = (
 _MARKUP = re.compile(r"\[[a-z#/@][^\[]*?\]")
 _LINE_END = re.compile(r"(?<!\n)\n(?!\n)")
 
+_COMPLETES = "_TIDELOG_COMPLETE"
+"""Set by the scripts of the shells when they ask what may follow."""
+
 # typer shows BadParameter and keeps its parent, the root of all mistakes on the command line, to itself.
 _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
@@ -167,6 +171,7 @@ def build_command(wanted: str | None = None) -> Any:
     """The application as it is run, with its help texts shown as they are written."""
     command = typer.main.get_command(build_app(wanted))
     _add_headings(command)
+    _add_start_options(command)
     if getattr(typer.core, "HAS_RICH", True):  # else typer prints texts as they are
         _show_as_written(command)
     return command
@@ -198,6 +203,33 @@ def _add_headings(command: Any) -> None:
         at = next((at for at, known in enumerate(each.params) if "--json" in known.opts), None)
         if at is not None and each is not command:
             each.params.insert(at + 1, option)
+
+
+def _add_start_options(command: Any) -> None:
+    """Give ``start`` its options, for the completion of the shell alone: argparse reads them."""
+    if _COMPLETES not in os.environ:
+        return
+    from tidelog.cli.start import option_names
+
+    shown = [
+        inspect.Parameter(
+            name[2:].replace("-", "_"),
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[str | None, typer.Option(name)],
+        )
+        for name in option_names()
+        if name != "--help"
+    ]
+
+    def declare(**_: str) -> None:
+        """Never runs."""
+
+    declare.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    declare.__annotations__ = {each.name: each.annotation for each in shown}
+    declared = typer.Typer(add_completion=False)
+    declared.command()(declare)
+    command.commands["start"].params += typer.main.get_command(declared).params
 
 
 def _show_as_written(command: Any) -> None:

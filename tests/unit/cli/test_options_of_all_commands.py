@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -137,3 +140,31 @@ def test_changes_are_one_array_even_if_a_later_one_fails(capsys: pytest.CaptureF
     with pytest.raises(Failure):
         change()
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("topics cr", {"create"}),
+        ("topics create --par", {"--partitions"}),
+        ("start --l", {"--listen", "--log-format", "--log-level"}),
+        ("-b a:1 topics li", {"list"}),
+    ],
+)
+def test_the_shell_completes_commands_and_options(words: str, offered: set[str]) -> None:
+    typed = ["tidelog", *words.split()]
+    environment = {
+        **os.environ,
+        "_TIDELOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": "\n".join(typed),
+        "COMP_CWORD": str(len(typed) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", "from tidelog.cli.main import main; main([])"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (set(done.stdout.split()), done.stderr) == (offered, ""), done
