@@ -24,7 +24,7 @@ import ssl
 import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from tidelog.errors import ConfigError
 
@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _HEADER_BYTES = 8 * 1024
 _HEADER_S = 5.0
+_RECEIVED_BYTES = 16 * 1024
 _IDLE_S = 120.0
 _ANSWER_S = 60.0
 _CONNECTIONS = 32
@@ -269,9 +270,13 @@ class HttpServer:
             writer.transport.abort()
         finally:
             writer.close()
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_HEADER_S):
-                    await writer.wait_closed()
+            try:
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(_HEADER_S):
+                        await writer.wait_closed()
+            finally:
+                # A peer that does not take the rest of its answer, or goes on to send, would keep it open.
+                writer.transport.abort()
 
     async def _serve_one(
         self, peer: _Peer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience_s: float
@@ -373,6 +378,8 @@ async def _listen(host: str, port: int) -> list[socket.socket]:
     for family, _, _, _, address in dict.fromkeys(found):
         try:
             sock = socket.create_server(address, family=family, backlog=_BACKLOG)
+            # For accepted connections, too: with TLS a loop decrypts in one go what has arrived of one.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
         except OSError as error:
             failure = error
             if error.errno not in _NO_SUCH_FAMILY:
@@ -393,11 +400,31 @@ async def _streams(
     """The streams of an accepted socket, after a handshake where there is TLS; raises ``OSError``."""
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=_HEADER_BYTES)
-    protocol = asyncio.StreamReaderProtocol(reader)
-    transport, _ = await loop.connect_accepted_socket(
-        lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=None if tls is None else _HEADER_S
-    )
+    protocol = _StreamProtocol(reader)
+    try:
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol, sock, ssl=tls, ssl_handshake_timeout=None if tls is None else _HEADER_S
+        )
+    except asyncio.CancelledError:
+        if protocol.transport is not None:
+            protocol.transport.abort()
+        raise
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+class _StreamProtocol(asyncio.StreamReaderProtocol):
+    """Has its transport before the connection is handed out.
+
+    Loops only close the transport where that is cancelled. With TLS they then read all that the peer sends,
+    for half a minute, until it closes, too.
+    """
+
+    transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The handshake is done."""
+        self.transport = cast(asyncio.Transport, transport)
+        super().connection_made(transport)
 
 
 def _next_piece(body: Iterator[str]) -> tuple[str, bool]:

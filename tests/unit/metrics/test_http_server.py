@@ -6,6 +6,7 @@ import itertools
 import logging
 import socket
 import ssl
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -186,6 +187,57 @@ def test_who_never_shakes_hands_counts_and_keeps_nobody_out(
         runner.run(main())
 
 
+def sends_until_closed(port: int, client_side: ssl.SSLContext, request: bytes) -> bool:
+    """Send over TLS without reading; whether the server ends it before it would by itself (30 s)."""
+    until_s = time.monotonic() + 20
+    with socket.create_connection(("127.0.0.1", port), 20) as plain:
+        try:
+            with client_side.wrap_socket(plain, server_hostname="localhost") as sock:
+                sock.sendall(request)
+                while time.monotonic() < until_s:
+                    sock.sendall(bytes(10_000))
+        except OSError:
+            return time.monotonic() < until_s
+    return False
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+@pytest.mark.parametrize("leaves", ["after its handshake", "with its answer"])
+def test_a_peer_that_goes_on_to_send_over_tls_is_cut_off(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+    leaves: str,
+) -> None:
+    files = TlsFiles(tmp_path)
+    server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server_side.load_cert_chain(files.server)
+    client_side = ssl.create_default_context(cafile=str(files.trust))
+    client_side.check_hostname = False
+
+    async def main() -> None:
+        server = HttpServer(serve)
+        port = await server.open("127.0.0.1", 0, server_side)
+        begin = asyncio.StreamReaderProtocol.connection_made
+
+        def make_room(protocol: asyncio.StreamReaderProtocol, transport: asyncio.BaseTransport) -> None:
+            begin(protocol, transport)
+            for peer in list(server._others.peers):
+                peer.leave()
+
+        if leaves == "after its handshake":
+            monkeypatch.setattr(asyncio.StreamReaderProtocol, "connection_made", make_room)
+        try:
+            assert await asyncio.get_running_loop().run_in_executor(
+                None, sends_until_closed, port, client_side, GET
+            )
+        finally:
+            await server.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
 def test_who_is_being_served_is_not_sent_away() -> None:
     async def test(server: HttpServer, port: int) -> None:
         reader, writer = await asyncio.open_connection(
@@ -295,7 +347,9 @@ def test_a_peer_that_goes_in_the_middle_of_a_page_is_no_error(
             await asyncio.sleep(0.005)
 
     run(test, new_loop)
-    assert [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING] == []
+    # Threads of other tests may log, too.
+    logged = [each for each in caplog.records if each.name.startswith(("tidelog.metrics", "asyncio"))]
+    assert [each.getMessage() for each in logged if each.levelno >= logging.WARNING] == []
 
 
 @NEW_LOOPS
