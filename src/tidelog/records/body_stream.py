@@ -7,7 +7,9 @@ broker gets them from strangers: a megabyte can hold a gigabyte. Framings, and w
 A body that is to be appended (``one_frame``) is also a single gzip member or a single snappy stream, as every
 known producer writes it. librdkafka drops the records of further members and aborts where the first is
 empty; of snappy streams in a row every client but Java's refuses the second. Consecutive zstd frames stay
-allowed: all clients read them. Batches that are already in a log are read as before.
+allowed: all clients read them. Three forms of a single frame are refused, too: Java stops at an lz4 block
+that holds nothing, Java and Go at an lz4 frame that names a dictionary, aiokafka and Java at a snappy stream
+of another version than 1. Batches that are already in a log are read as before.
 
 Invariant: a piece is at most as large as was asked for, but for snappy, whose blocks come whole (one of ``n``
 bytes holds at most ``64 n``), and a call of ``read`` does a bounded amount of work: it may give nothing
@@ -30,6 +32,7 @@ from tidelog.records.compression import (
     GZIP_WBITS,
     SNAPPY_BLOCK_LENGTH,
     SNAPPY_MAX_RATIO,
+    XERIAL_HEADER,
     XERIAL_HEADER_BYTES,
     XERIAL_MAGIC,
     Codec,
@@ -47,6 +50,12 @@ _INPUT_BYTES: Final = 16 * 1024
 _ZSTD_WINDOW: Final[dict[int, int]] = {zstd.DecompressionParameter.window_log_max: 27}
 _LZ4_MAGIC: Final = b"\x04\x22\x4d\x18"
 _LZ4_INDEPENDENT_BLOCKS: Final = 0x20
+_LZ4_HAS_SIZE: Final = 0x08
+_LZ4_HAS_CHECKSUMS: Final = 0x10
+_LZ4_HAS_DICTIONARY: Final = 0x01
+_LZ4_BLOCK_SIZE: Final = struct.Struct("<I")
+_LZ4_NOT_COMPRESSED: Final = 1 << 31
+_LZ4_BLOCKS_AT_ONCE: Final = 200
 
 
 def _broken() -> tuple[type[Exception], ...]:
@@ -58,7 +67,11 @@ class BodyTooLargeError(CorruptRecordError):
     """Records that take more bytes than they may."""
 
 
-class StrayBytesError(CorruptRecordError):
+class UnportableBodyError(CorruptRecordError):
+    """A body that some clients read and others do not."""
+
+
+class StrayBytesError(UnportableBodyError):
     """Bytes behind the one frame that a body may have."""
 
     def __init__(self, size: int, frame: str) -> None:
@@ -140,7 +153,8 @@ class _Frames:
     """Frames of one codec in a row, each read by a decoder of its own.
 
     ``step`` has a decoder take in some bytes: it gives what comes out and what was left of the input. A frame
-    must be whole. Where ``only`` names it, no other one may follow.
+    must be whole. Where ``only`` names it, no other one may follow. ``check`` looks at what begins at a
+    position before a decoder takes it in, and returns how far it has looked.
     """
 
     def __init__(
@@ -149,19 +163,24 @@ class _Frames:
         new_decoder: Callable[[], Any],
         step: Callable[[Any, bytes, int], tuple[bytes, bytes]],
         only: str = "",
+        check: Callable[[int], int] | None = None,
     ) -> None:
         self._payload = payload
         self._at = 0
         self._new_decoder = new_decoder
         self._step = step
         self._only = only
+        self._check = check
         self._decoder = new_decoder()
         self._rest = b""
 
     def read(self, max_bytes: int) -> bytes | None:
         """The next piece; None at the end."""
         if not self._rest:
-            self._rest = bytes(self._payload[self._at : self._at + _INPUT_BYTES])
+            end = self._at + _INPUT_BYTES
+            if self._check is not None:
+                end = min(end, self._check(self._at))
+            self._rest = bytes(self._payload[self._at : end])
             self._at += len(self._rest)
         if self._decoder.eof:
             if not self._rest:
@@ -192,10 +211,54 @@ def _keeping(decoder: Any, data: bytes, max_bytes: int) -> tuple[bytes, bytes]:
     return piece, (decoder.unused_data or b"") + kept if decoder.eof else kept
 
 
-def _lz4(payload: memoryview, _one_frame: bool) -> _Read:
-    if bytes(payload[:4]) == _LZ4_MAGIC and len(payload) > 4 and not payload[4] & _LZ4_INDEPENDENT_BLOCKS:
-        raise CorruptRecordError("the lz4 frame has linked blocks, which Java's clients cannot read")
-    return _Frames(payload, lz4.frame.LZ4FrameDecompressor, _keeping, "lz4 frame").read
+def _lz4(payload: memoryview, one_frame: bool) -> _Read:
+    check = None
+    if bytes(payload[:4]) == _LZ4_MAGIC and len(payload) > 4:
+        flags = payload[4]
+        if not flags & _LZ4_INDEPENDENT_BLOCKS:
+            raise CorruptRecordError("the lz4 frame has linked blocks, which Java's clients cannot read")
+        if one_frame:
+            if flags & _LZ4_HAS_DICTIONARY:
+                raise UnportableBodyError(
+                    "the lz4 frame names a dictionary, which Java's and Go's clients cannot read; write it "
+                    "without one"
+                )
+            check = _Lz4Blocks(payload, flags).check
+    return _Frames(payload, lz4.frame.LZ4FrameDecompressor, _keeping, "lz4 frame", check).read
+
+
+class _Lz4Blocks:
+    """Finds blocks of an lz4 frame that hold nothing, some blocks at a time.
+
+    Java's reader takes the first one for the end of the data. The decoder finds whatever else is wrong.
+    """
+
+    def __init__(self, payload: memoryview, flags: int) -> None:
+        self._payload = payload
+        # Magic, flags, block size and the checksum of these.
+        self._next = 7 + 8 * bool(flags & _LZ4_HAS_SIZE)
+        self._checksum_bytes = 4 * bool(flags & _LZ4_HAS_CHECKSUMS)
+
+    def check(self, start: int) -> int:
+        """Look at the blocks that begin in the next bytes; returns where it stopped, behind ``start``."""
+        payload, overhead = self._payload, _LZ4_BLOCK_SIZE.size + self._checksum_bytes
+        end = start + _INPUT_BYTES
+        last = min(end, len(payload)) - _LZ4_BLOCK_SIZE.size
+        for _ in range(_LZ4_BLOCKS_AT_ONCE):
+            if self._next > last:
+                return end
+            (field,) = _LZ4_BLOCK_SIZE.unpack_from(payload, self._next)
+            size = field & ~_LZ4_NOT_COMPRESSED
+            if not field:
+                # The end of the frame.
+                self._next = len(payload)
+                return end
+            if size <= (0 if field & _LZ4_NOT_COMPRESSED else 1):
+                raise UnportableBodyError(
+                    "the lz4 frame has an empty block, at which Java's clients stop; leave it out"
+                )
+            self._next += overhead + size
+        return self._next
 
 
 def _zstd(payload: memoryview, _one_frame: bool) -> _Read:
@@ -239,6 +302,12 @@ def _snappy(payload: memoryview, one_frame: bool) -> tuple[_Read, Callable[[], i
                 raise StrayBytesError(len(payload) - at, "snappy stream")
             if len(payload) - at < XERIAL_HEADER_BYTES:
                 raise EOFError("the xerial header is cut short")
+            if one_frame and payload[:XERIAL_HEADER_BYTES] != XERIAL_HEADER:
+                version, compatible_version = struct.unpack_from(">ii", payload, len(XERIAL_MAGIC))
+                raise UnportableBodyError(
+                    f"the snappy stream has the version {version} and the compatible version "
+                    f"{compatible_version}, which some clients cannot read; write 1 for both"
+                )
             at += XERIAL_HEADER_BYTES
             return b""
         block = next_block()

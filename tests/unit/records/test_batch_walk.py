@@ -17,7 +17,7 @@ from tidelog.records import record_walker
 from tidelog.records.batch import HEADER_SIZE, parse_header
 from tidelog.records.batch_walk import BatchWalk, WalkLimits, body_stream, search_walk
 from tidelog.records.body_compressor import BodyCompressor
-from tidelog.records.body_stream import BodyStream, BodyTooLargeError
+from tidelog.records.body_stream import BodyStream, BodyTooLargeError, UnportableBodyError
 from tidelog.records.compression import Codec, compress, decompress
 from tidelog.records.record import Record, batch_body, decode_batch, encode_batch
 from tidelog.records.record_walker import BAD_KEY, BAD_OFFSET, BAD_TIMESTAMP, MAX_BAD_RECORDS, RecordWalker
@@ -408,3 +408,31 @@ def test_what_is_compressed_in_pieces_is_read_in_one(
     assert compressor.size == len(compressed)
     if codec is not Codec.SNAPPY or whole:
         assert decompress(codec, compressed) == whole
+
+
+@pytest.mark.parametrize("checksum_bytes", [0, 4])
+def test_a_block_that_holds_nothing_is_found_among_any_number_of_lz4_blocks(checksum_bytes: int) -> None:
+    # Stored blocks of all sizes around that of a portion of the input, and of one byte.
+    sizes = [1] * 700 + [16 * 1024 - 4, 16 * 1024, 16 * 1024 + 5, 5, 60_000] * 3 + [1, 2, 3] * 500
+    body = random.Random(1).randbytes(sum(sizes))
+    options = {"block_linked": False, "block_checksum": bool(checksum_bytes)}
+    empty = lz4.frame.compress(b"", **options)
+    header, end_mark = empty[:-4], empty[-4:]
+    blocks, at = [], 0
+    for size in sizes:
+        data = body[at : at + size]
+        field = (size | 1 << 31).to_bytes(4, "little")
+        # The blocks of a frame of one block, with its checksum.
+        whole = lz4.frame.compress(data, **options)
+        blocks.append(field + data + (whole[-8:-4] if checksum_bytes else b""))
+        at += size
+
+    assert unpack(Codec.LZ4, header + b"".join(blocks) + end_mark, piece=65536, one_frame=True) == body
+    nothing = bytes.fromhex("0100000000")
+    nothing += bytes(checksum_bytes)
+    for place in (0, 699, 701, 710, len(blocks)):
+        frame = header + b"".join([*blocks[:place], nothing, *blocks[place:]]) + end_mark
+        with pytest.raises(UnportableBodyError, match="an empty block"):
+            unpack(Codec.LZ4, frame, one_frame=True)
+        if not checksum_bytes:
+            assert unpack(Codec.LZ4, frame, piece=65536) == body, "what a log has is read as before"

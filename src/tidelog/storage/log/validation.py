@@ -42,7 +42,7 @@ from tidelog.records.batch import (
 )
 from tidelog.records.batch_walk import BatchWalk, WalkLimits, body_stream
 from tidelog.records.body_compressor import BodyCompressor
-from tidelog.records.body_stream import BodyTooLargeError, StrayBytesError
+from tidelog.records.body_stream import BodyTooLargeError, UnportableBodyError
 from tidelog.records.compression import Codec
 from tidelog.records.record import batch_body, join_batch
 from tidelog.records.record_walker import (
@@ -370,7 +370,7 @@ class Judgement:
 
     def _malformed(self, error: CorruptRecordError) -> KafkaError:
         message = f"The record batch in the append to {self._partition} is malformed: {error}"
-        if isinstance(error, StrayBytesError):
+        if isinstance(error, UnportableBodyError):
             # Kafka takes some of these, so that the producer has to learn the reason from us.
             return RecordsRefusedError(ErrorCode.INVALID_RECORD, message, [])
         return KafkaError(ErrorCode.INVALID_RECORD, message)
