@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
@@ -41,7 +41,9 @@ _ALPHABETS = (
 _BASE_36 = _ALPHABETS[2]
 _KAFKA_BITS = 130
 _KAFKA_BYTES = range(20, 27)
-_MAX_SHAPES = 64
+_GROUPS = 64
+_MAX_CHOICES = 64
+"""In each group: altogether more shapes than the users of a cluster have."""
 
 
 class CredentialShape(NamedTuple):
@@ -79,34 +81,64 @@ _NO_SHAPE: UserShape = (None,) * len(_INDEXES)
 T = TypeVar("T")
 
 
+class _Choice(NamedTuple, Generic[T]):
+    """Something that may be drawn."""
+
+    one: T
+    written: bytes
+    weight: int
+
+
 class _Proportions(Generic[T]):
-    """How often something occurs, to draw from."""
+    """How often something occurs, to draw from.
+
+    Choices are in groups, by a hash: first a group is drawn, then one of it, so that many choices do not make
+    a draw slow.
+    """
 
     def __init__(self, default: T) -> None:
         self._default = default
         self._counts: Counter[T] = Counter()
-        self._drawn_from: tuple[tuple[T, bytes, int], ...] | None = None
+        self._groups: tuple[_Choice[tuple[_Choice[T], ...]], ...] | None = None
 
     def add(self, one: T, count: int) -> None:
         """So many more of them; fewer, if it is negative."""
         self._counts[one] += count
         if not self._counts[one]:
             del self._counts[one]
-        self._drawn_from = None
+        self._groups = None
 
     def draw(self, secret: bytes, name: bytes) -> T:
-        """One of them for a name, each as probable as it is frequent (weighted rendezvous hashing)."""
-        if self._drawn_from is None:
-            # In one order on all brokers, whichever order they learned of users in.
-            ordered = sorted(self._counts.items(), key=lambda each: (-each[1], repr(each[0])))
-            self._drawn_from = tuple((one, repr(one).encode(), count) for one, count in ordered[:_MAX_SHAPES])
+        """One of them for a name, each as probable as it is frequent."""
+        if self._groups is None:
+            self._groups = _grouped(self._counts)
+        if not self._groups:
+            return self._default
+        return _drawn(_drawn(self._groups, secret, name), secret, name)
 
-        def distance(choice: tuple[T, bytes, int]) -> float:
-            _, written, count = choice
-            mixed = hmac.digest(secret, b"draw\0" + name + b"\0" + written, "sha256")
-            return -math.log((int.from_bytes(mixed[:8], "big") + 1) / (1 << 64)) / count
 
-        return min(self._drawn_from, key=distance)[0] if self._drawn_from else self._default
+def _grouped(counts: Mapping[T, int]) -> tuple[_Choice[tuple[_Choice[T], ...]], ...]:
+    """Groups of choices, alike on all brokers, whichever order they learned of users in."""
+    groups: defaultdict[int, list[_Choice[T]]] = defaultdict(list)
+    for one, count in counts.items():
+        written = repr(one).encode()
+        groups[hashlib.sha256(written).digest()[0] % _GROUPS].append(_Choice(one, written, count))
+    found: list[_Choice[tuple[_Choice[T], ...]]] = []
+    for group, choices in groups.items():
+        choices.sort(key=lambda each: (-each.weight, each.written))
+        kept = tuple(choices[:_MAX_CHOICES])
+        found.append(_Choice(kept, b"group\0%d" % group, sum(each.weight for each in kept)))
+    return tuple(found)
+
+
+def _drawn(choices: tuple[_Choice[T], ...], secret: bytes, name: bytes) -> T:
+    """One of them by weighted rendezvous hashing."""
+
+    def distance(choice: _Choice[T]) -> float:
+        mixed = hmac.digest(secret, b"draw\0" + name + b"\0" + choice.written, "sha256")
+        return -math.log((int.from_bytes(mixed[:8], "big") + 1) / (1 << 64)) / choice.weight
+
+    return min(choices, key=distance).one
 
 
 class CredentialShapes:

@@ -64,6 +64,17 @@ def seen_by(
     return lambda name: seen(shapes, name, mechanism)
 
 
+def test_fakes_have_the_iterations_of_all_users_however_many_different_ones_there_are() -> None:
+    iterations = range(4096, 4096 + 300)
+    users = {f"user-{each}": {SHA_256: credential(secrets.token_bytes(26), each)} for each in iterations}
+    shapes = shapes_of(users)
+    found = Counter(each.iterations for each in map(seen_by(shapes), NAMES))
+    assert found.keys() <= set(iterations)
+    # Of 300 that are equally frequent, two thousand draws leave out a few.
+    assert len(found) > 280
+    assert max(found.values()) < 40
+
+
 def test_fakes_look_as_if_kafkas_tools_had_made_them_where_those_made_the_users() -> None:
     shapes = shapes_of({f"user-{number}": {SHA_256: credential(kafkas_salt())} for number in range(20)})
     fakes = [seen(shapes, name).salt for name in NAMES]
