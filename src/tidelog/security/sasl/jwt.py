@@ -83,6 +83,10 @@ class ClaimRules:
         name = claims.get(self.subject_claim)
         if not isinstance(name, str) or not name.strip():
             raise Refused(f"its token names nobody ({self.subject_claim})")
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise Refused(f"its token has a name that is not text ({self.subject_claim})") from None
         return TokenOwner(name, scopes, expires_s * 1000)
 
 

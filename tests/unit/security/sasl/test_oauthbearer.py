@@ -175,6 +175,7 @@ def test_keys_and_addresses_within_a_token_are_not_looked_at() -> None:
         ({"sub": None}, "names nobody"),
         ({"sub": " "}, "names nobody"),
         ({"sub": 5}, "names nobody"),
+        ({"sub": "\ud800"}, "is not text"),
         ({"scp": "read"}, "lacks a scope"),
     ],
 )
