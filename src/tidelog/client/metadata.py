@@ -8,6 +8,7 @@ answers, for some of them are late (KIP-320).
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -18,6 +19,7 @@ from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponseTopic
 
 UNKNOWN_NODE = -1
+_TOPIC_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,14 @@ def check_place(topic: object, partition: object = None) -> None:
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             f"a partition is a number from 0 on, got {partition!r} for topic {topic!r}",
         )
+
+
+def check_topic_name(name: object, remedy: str = "") -> None:
+    """Refuse what no broker takes for a topic's name; ``remedy`` is what the caller may have meant."""
+    check_place(name)
+    if not _TOPIC_NAME.fullmatch(str(name)) or name in (".", ".."):
+        problem = f"{name!r} is no valid topic name: one has up to 249 letters, digits, '.', '_' and '-'"
+        raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem + remedy)
 
 
 def topic_problem(name: str, error: ErrorCode) -> KafkaError:

@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 _UPDATING = "updating metadata"
 # Brokers create a topic, and a broker restarts, in less time than this.
 _SHORT_PATIENCE_S = 2.0
+# How often topics in use that brokers refuse are asked for again: a name or a permission may be corrected.
+_REFUSED_TOPICS_S = 2.0
 _LIKELY_TO_LAST = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -195,6 +197,7 @@ class MetadataUpdater:
             if topic is not None and not error and (partition is None or partition in topic.partitions):
                 return topic
             if not error.retriable and error:
+                self._topics.pop(name, None)  # the caller hears of it: no topic that is waited for any more
                 raise topic_problem(name, error)
             self.request_update()
             try:
@@ -243,7 +246,10 @@ class MetadataUpdater:
             await _wait(self._urgent, backoff.next_ms() / 1000)
 
     def _due_in(self) -> float:
-        return max(self._settings.metadata_max_age_ms / 1000 - self.age_s, 0)
+        limit_s = self._settings.metadata_max_age_ms / 1000
+        if self._troubled_topics:
+            limit_s = min(limit_s, _REFUSED_TOPICS_S)
+        return max(limit_s - self.age_s, 0)
 
     async def _update(self) -> bool:
         """One attempt; whether it has answered all questions."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tidelog.client import metadata_updater
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import AuthenticationError, ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import (
@@ -259,5 +260,43 @@ def test_closing_ends_every_wait_for_metadata(scripted_broker: Any) -> None:
         await cluster.close()
         with pytest.raises(ClientClosedError, match="metadata of topic 'a' was waited for"):
             await waiting
+
+    started(scripted_broker, action)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.INVALID_TOPIC_EXCEPTION])
+def test_a_topic_in_use_that_is_refused_is_asked_for_again_and_stays_an_ongoing_error(
+    scripted_broker: Any, monkeypatch: pytest.MonkeyPatch, code: ErrorCode
+) -> None:
+    monkeypatch.setattr(metadata_updater, "_REFUSED_TOPICS_S", 0.01)
+    scripted_broker.add_topic("a", 0, error_code=code)
+
+    async def action(cluster: Cluster) -> None:
+        cluster.updates.retain_topics(["a"])  # as a subscription does, for which no call waits
+        version = cluster.updates.version
+        for _ in range(3):
+            await cluster.wait_for_update(version, cluster.deadline(30_000), "the topic")
+            version = cluster.updates.version
+        lasting = cluster.ongoing_errors.longest
+        assert lasting is not None
+        assert lasting[0] > 0
+        assert code.name in lasting[1]
+
+    started(scripted_broker, action)
+    assert asked_for(scripted_broker).count(["a"]) >= 3
+
+
+def test_a_refused_topic_that_was_raised_is_not_asked_for_any_more(
+    scripted_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metadata_updater, "_REFUSED_TOPICS_S", 0.01)
+    scripted_broker.add_topic("a", 0, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+
+    async def action(cluster: Cluster) -> None:
+        with pytest.raises(KafkaError, match="may not use topic 'a'"):
+            await cluster.wait_for_topic("a", cluster.deadline(30_000))
+        version = cluster.request_update()
+        await cluster.wait_for_update(version, cluster.deadline(30_000), "no topic")
+        assert cluster.ongoing_errors.longest is None
 
     started(scripted_broker, action)
