@@ -89,6 +89,9 @@ SYNCHRONOUS_NAMES = {
 _ASYNC_SYNTAX = re.compile(r"\basync (?=with\b|for\b|def\b)|\bawait (?=[\w.]+\()")
 _ASYNC_NAMES = re.compile(rf"\b({'|'.join(SYNCHRONOUS_NAMES)})\b")
 
+_READ_HERE = {"read_here": "from tidelog.client.loop_thread import read_here"}
+"""What the generated part uses and the core does not."""
+
 Method = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -180,7 +183,7 @@ def _passed_on(arguments: ast.arguments) -> list[str]:
     def value(each: ast.arg) -> str:
         # Read in the caller's thread: it may be a generator that uses the client.
         is_iterable = each.annotation is not None and ast.unparse(each.annotation).startswith("Iterable[")
-        return f"list({each.arg})" if is_iterable else each.arg
+        return f"read_here({each.arg})" if is_iterable else each.arg
 
     passed = [value(each) for each in (*arguments.posonlyargs, *arguments.args)[1:]]
     passed += [f"*{arguments.vararg.arg}"] if arguments.vararg else []
@@ -257,7 +260,7 @@ def _missing_imports(pair: Pair, source: ast.Module, by_hand: ast.Module, writte
     """What the generated part needs and the file does not have, from where the core has it."""
     used = {each.id for each in ast.walk(ast.parse(written)) if isinstance(each, ast.Name)}
     used -= {*vars(builtins), "self", *_bound(by_hand.body), *_bound(_type_checking(by_hand))}
-    always, for_types = _bound(source.body), _bound(_type_checking(source))
+    always, for_types = {**_READ_HERE, **_bound(source.body)}, _bound(_type_checking(source))
     module = ".".join(pair.source.relative_to(ROOT / "src").with_suffix("").parts)
     found = Imports([], [])
     core_names = {synchronous: name for name, synchronous in SYNCHRONOUS_NAMES.items()}

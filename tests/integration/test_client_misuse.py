@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from tidelog import (
     Admin,
+    AsyncAdmin,
     AsyncConsumer,
     AsyncProducer,
+    ClientClosedError,
     ClientError,
     ConfigError,
     ConfigResource,
@@ -521,3 +524,321 @@ def test_a_listener_without_the_methods_of_one_is_refused(consumer: Consumer) ->
         with pytest.raises(IllegalStateError, match="a listener is a RebalanceListener, got"):
             consumer.subscribe("orders", listener=listener)
     assert not consumer.subscription()
+
+
+@pytest.mark.parametrize("topics", ["^ord.*", ["^ord.*"], "two words", "", "o" * 250, ".."], ids=repr)
+def test_a_subscription_to_a_name_that_no_topic_can_have_is_refused(consumer: Consumer, topics: Any) -> None:
+    with pytest.raises(KafkaError, match=r"is no valid topic name: .* pass pattern=") as refused:
+        consumer.subscribe(topics)
+    assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert not consumer.subscription()
+
+
+@pytest.mark.parametrize("wait", [False, True], ids=["before a poll", "after a poll"])
+def test_a_closed_consumer_may_be_woken_up(bootstrap: str, topic_name: Callable[[], str], wait: bool) -> None:
+    consumer = Consumer(bootstrap_servers=bootstrap)
+    consumer.assign([(topic_name(), 0)])
+    if wait:
+        consumer.poll(timeout=0)
+    consumer.close()
+    consumer.wakeup()
+
+
+SECONDS: list[tuple[str, Callable[[Any], object]]] = [
+    ("position", lambda client: client.position(("orders", 0), timeout="5")),
+    ("committed", lambda client: client.committed([("orders", 0)], timeout="5")),
+    ("beginning_offsets", lambda client: client.beginning_offsets([("orders", 0)], "5")),
+    ("end_offsets", lambda client: client.end_offsets([("orders", 0)], "5")),
+    ("offsets_for_times", lambda client: client.offsets_for_times({("orders", 0): 0}, "5")),
+    ("partitions_for", lambda client: client.partitions_for("orders", "5")),
+    ("list_topics", lambda client: client.list_topics("5")),
+    ("commit", lambda client: client.commit(timeout="5")),
+    ("poll_arrow", lambda client: client.poll_arrow("5")),
+    ("client_instance_id", lambda client: client.client_instance_id("5")),
+    ("close", lambda client: client.close("5")),
+]
+
+
+@pytest.mark.parametrize(("method", "call"), SECONDS, ids=[each[0] for each in SECONDS])
+def test_a_timeout_of_a_consumer_that_is_not_a_number_is_refused_by_name(
+    consumer: Consumer, method: str, call: Callable[[Any], object]
+) -> None:
+    consumer.assign([("orders", 0)])
+    with pytest.raises(TypeError, match=rf"^{method}\(\) takes timeout as a number of seconds, got '5'"):
+        call(consumer)
+
+
+def test_a_timeout_of_a_producer_that_is_not_a_number_is_refused_by_name(producer: Any) -> None:
+    for method in ("flush", "client_instance_id", "close"):
+        with pytest.raises(TypeError, match=rf"^{method}\(\) takes timeout as a number of seconds, got '5'"):
+            getattr(producer, method)("5")
+    with pytest.raises(TypeError, match=r"^health\(\) takes patience as a number of seconds, got '5'"):
+        producer.health(patience="5")
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda consumer: consumer.assign(None), r"as \[TopicPartition\('orders', 0\)\], not None"),
+        (lambda consumer: consumer.position([("orders", 0)]), r"got \[\('orders', 0\)\]"),
+        (lambda consumer: consumer.current_lag("orders"), "got 'orders'"),
+        (lambda consumer: consumer.offsets_for_times([("orders", 0)]), "times are given by partition"),
+        (lambda consumer: consumer.offsets_for_times({"orders": 0}), "got 'orders'"),
+        (lambda consumer: consumer.offsets_for_times({("orders", 0): "now"}), "got 'now' for"),
+        (lambda consumer: consumer.offsets_for_times({("orders", 0): -1}), "got -1 for"),
+    ],
+    ids=range(7),
+)
+def test_partitions_and_times_of_another_form_are_refused(
+    consumer: Consumer, call: Callable[[Any], object], words: str
+) -> None:
+    consumer.assign([("orders", 0)])
+    with pytest.raises(IllegalStateError, match=words):
+        call(consumer)
+
+
+def test_a_name_of_partitions_that_is_no_str_is_not_waited_for(consumer: Any) -> None:
+    with pytest.raises(KafkaError, match="a topic's name is a str, got None"):
+        consumer.partitions_for(None)
+
+
+def test_pairs_and_single_partitions_name_partitions(
+    consumer: Any, producer: Producer, topic_name: Callable[[], str]
+) -> None:
+    place = TopicPartition(topic_name(), 0)
+    producer.send(place.topic, b"x", timestamp_ms=1000).result(60)
+    consumer.assign(place)
+    assert consumer.assignment() == {place}
+    assert consumer.offsets_for_times({tuple(place): 0})[place].offset == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda admin: admin.alter_group_offsets(5, {("orders", 0): 1}), "group_id as a str, got 5"),
+        (
+            lambda admin: admin.alter_group_offsets("g", {("orders", 0): "1"}),
+            "alter_group_offsets takes a map",
+        ),
+        (
+            lambda admin: admin.alter_group_offsets("g", [("orders", 0)]),
+            "alter_group_offsets takes a mapping",
+        ),
+        (
+            lambda admin: admin.delete_group_offsets("g", ["orders"]),
+            r"delete_group_offsets\(\) takes a list of",
+        ),
+        (
+            lambda admin: admin.describe_producers("orders"),
+            r"describe_producers\(\) takes a list of partitions",
+        ),
+        (lambda admin: admin.elect_leaders("preferred"), r"elect_leaders\(\) takes a list of partitions"),
+        (lambda admin: admin.list_partition_reassignments("x"), "takes a list of partitions"),
+        (lambda admin: admin.alter_partition_reassignments({("orders", 0): 1}), r"\{TopicPar.*: \[1, 2\]\}"),
+        (lambda admin: admin.alter_partition_reassignments({("orders", 0): "1"}), "takes a mapping of part"),
+        (lambda admin: admin.describe_log_dirs(["1"]), "expected a list of int"),
+        (lambda admin: admin.alter_replica_log_dirs({("orders", 0): "/d"}), "takes a mapping of replicas"),
+        (
+            lambda admin: admin.describe_acls("ann"),
+            r"describe_acls\(\) takes wanted as a AclFilter, got 'ann'",
+        ),
+        (lambda admin: admin.create_acls(["ann"]), "expected a list of AclBinding"),
+        (lambda admin: admin.delete_acls(["ann"]), "expected a list of AclFilter"),
+        (lambda admin: admin.describe_user_scram_credentials("ann"), "expected a list of str, even for one"),
+        (lambda admin: admin.alter_user_scram_credentials("ann"), "expected a list of ScramUpsertion|Scram"),
+        (lambda admin: admin.alter_user_scram_credentials([5]), "expected a list of"),
+        (lambda admin: admin.describe_client_quotas("ann"), r"describe_client_quotas\(\) takes a mapping"),
+        (lambda admin: admin.update_features({"metadata.version": 20}), r"FeatureUpdate\(20\)"),
+        (lambda admin: admin.fence_producer(["tx"]), r"fence_producer\(\) takes transactional_id as a str"),
+        (lambda admin: admin.abort_transaction("tx"), "marker as a AbortMarker"),
+        (lambda admin: admin.renew_delegation_token("x"), "hmac as a bytes, got 'x'"),
+        (lambda admin: admin.expire_delegation_token("x"), "hmac as a bytes, got 'x'"),
+        (lambda admin: admin.list_groups(states=["Idle"]), "'Idle' is not a GroupState; those are .*Stable"),
+        (lambda admin: admin.list_config_resources("topic"), "expected a list"),
+        (lambda admin: admin.create_topics({"orders": 3}), "expected a list of NewTopic"),
+    ],
+    ids=range(26),
+)
+def test_arguments_of_admin_calls_of_another_form_are_refused_before_anything_is_sent(
+    bootstrap: str, call: Callable[[Any], object], words: str
+) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin, pytest.raises(ClientError, match=words):
+        call(admin)
+
+
+def test_admin_calls_take_pairs_and_the_values_of_states(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    with Admin(bootstrap_servers=bootstrap) as given:
+        admin: Any = given
+        admin.create_topics([NewTopic(name)])[0].raise_for_error()
+        assert admin.list_offsets({(name, 0): -1})[TopicPartition(name, 0)].offset == 0
+        admin.alter_group_offsets("strangers-moved", {(name, 0): 0})[0].raise_for_error()
+        (found,) = [
+            group
+            for group in admin.list_groups(states=["Empty"]).groups
+            if group.group_id == "strangers-moved"
+        ]
+        assert found.state == "Empty"
+        admin.delete_group_offsets("strangers-moved", [(name, 0)])[0].raise_for_error()
+
+
+def test_parts_of_a_new_topic_have_their_types() -> None:
+    wrong: dict[str, Any] = {"name": 5, "configs": [("a", "b")], "assignments": [[1]]}
+    for part, given in wrong.items():
+        with pytest.raises(ClientError, match=f"{part} of NewTopic is a .*, got "):
+            NewTopic(**({"name": "orders"} | {part: given}))
+
+
+@pytest.mark.parametrize(
+    ("offsets", "group", "words"),
+    [
+        ({("orders", 0): 1}, None, r"the group of the consumer, as consumer\.group_metadata\(\), or its id"),
+        ({("orders", 0): 1}, 5, "not 5"),
+        ([("orders", 0, 1)], "g", "takes the offset of the next record by partition"),
+        ({"orders": 1}, "g", r"not \{'orders': 1\}"),
+        ({("orders", 0): "1"}, "g", "not {.*: '1'}"),
+        ({("orders", 0): -1}, "g", "not {.*: -1}"),
+    ],
+    ids=range(6),
+)
+def test_offsets_for_a_transaction_of_another_form_are_refused_and_spoil_nothing(
+    bootstrap: str, topic_name: Callable[[], str], offsets: Any, group: Any, words: str
+) -> None:
+    name = topic_name()
+    with Producer(bootstrap_servers=bootstrap, transactional_id=name) as producer:
+        producer.init_transactions()
+        with producer.transaction():
+            with pytest.raises(ClientError, match=words):
+                producer.send_offsets_to_transaction(offsets, group)
+            sent = producer.send(name, b"x")
+        assert sent.result(60).offset == 0
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["unknown topic", "known topic"])
+def test_callbacks_and_timestamps_of_a_record_are_checked_before_it_is_sent(
+    producer: Any, topic_name: Callable[[], str], known: bool
+) -> None:
+    name = topic_name()
+    if known:
+        producer.send(name, b"x").result(60)
+    for wrong in ("now", -5, datetime(2026, 1, 1), 2**63):
+        with pytest.raises(SerializationError, match="timestamp_ms is a number of milliseconds since 1970"):
+            producer.send(name, b"x", timestamp_ms=wrong)
+    with pytest.raises(TypeError, match=r"send\(\) takes on_delivery as a function, got 5"):
+        producer.send(name, b"x", on_delivery=5)
+    sent = producer.send(name, b"x", timestamp_ms=datetime(2026, 1, 1, tzinfo=UTC))
+    with pytest.raises(TypeError, match=r"add_done_callback\(\) takes callback as a function, got 5"):
+        sent.add_done_callback(5)
+    written = sent.result(60)
+    assert (written.offset, written.timestamp_ms) == (int(known), 1_767_225_600_000)
+
+
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_a_serializer_that_returns_no_bytes_is_named(bootstrap: str, part: str) -> None:
+    serializer: dict[str, Any] = {f"{part}_serializer": lambda given: str(given)}
+    record: dict[str, Any] = {part: 5}
+    words = f"{part}_serializer returns bytes or None, and has returned str for topic 'orders'"
+    with (
+        Producer(bootstrap_servers=bootstrap, **serializer) as producer,
+        pytest.raises(SerializationError, match=words),
+    ):
+        producer.send("orders", **record)
+
+
+def test_getone_of_a_closed_consumer_says_so(bootstrap: str) -> None:
+    closed: Any = Consumer(bootstrap_servers=bootstrap)
+    closed.close()
+    with pytest.raises(ClientClosedError, match="the consumer is closed"):
+        closed.getone()
+
+    async def main() -> None:
+        consumer: Any = AsyncConsumer(bootstrap_servers=bootstrap)
+        await consumer.close()
+        with pytest.raises(ClientClosedError, match="the consumer is closed"):
+            await consumer.getone()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (
+            lambda consumer: consumer.subscribe("orders", on_assign=print),
+            r"subscribe\(\) has no .* listener=…",
+        ),
+        (
+            lambda consumer: consumer.commit(asynchronous=True),
+            r"commit\(\) has no .* commit_nowait\(\) does not",
+        ),
+        (
+            lambda consumer: consumer.commit(message=5),
+            r"commit\(\{record.topic_partition: record.offset \+ 1\}",
+        ),
+        (lambda consumer: consumer.commit(offset=5), r"commit\(\) has no argument offset$"),
+        (
+            lambda consumer: consumer.consume(count=5),
+            r"^consume\(\) got an unexpected keyword argument 'count'",
+        ),
+    ],
+    ids=range(5),
+)
+def test_keywords_of_other_libraries_are_refused_with_ours(
+    consumer: Any, call: Callable[[Any], object], words: str
+) -> None:
+    with pytest.raises(TypeError, match=words):
+        call(consumer)
+    assert not consumer.subscription()
+
+
+def test_an_asynchronous_client_is_refused_on_another_loop_and_on_none(
+    bootstrap: str, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    producer = AsyncProducer(bootstrap_servers=bootstrap)
+    consumer = AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest")
+    admin = AsyncAdmin(bootstrap_servers=bootstrap)
+    with pytest.raises(ClientError, match=r"an AsyncProducer works on an event loop: .*, or use Producer"):
+        producer.send(name, b"x")
+
+    async def use() -> None:
+        await producer.send(name, b"x")
+        consumer.assign([(name, 0)])
+        assert [each.value for each in await consumer.poll(60)] == [b"x"]
+        await admin.list_topics()
+
+    async def use_elsewhere() -> None:
+        with pytest.raises(ClientError, match="an AsyncProducer belongs to the event loop that it was first"):
+            await producer.send(name, b"y")
+        with pytest.raises(ClientError, match="an AsyncConsumer belongs to the event loop"):
+            await consumer.poll(60)
+        with pytest.raises(ClientError, match="an AsyncAdmin belongs to the event loop"):
+            await admin.list_topics()
+
+    with asyncio.Runner() as runner:
+        runner.run(use())
+        asyncio.run(use_elsewhere())
+
+        async def close() -> None:
+            await producer.close()
+            await consumer.close()
+            await admin.close()
+
+        runner.run(close())
+
+
+def test_a_closed_producer_cannot_be_entered_or_started(bootstrap: str) -> None:
+    producer = Producer(bootstrap_servers=bootstrap)
+    producer.close()
+    with pytest.raises(ClientClosedError), producer:
+        pass
+
+    async def main() -> None:
+        closed = AsyncProducer(bootstrap_servers=bootstrap)
+        await closed.close()
+        with pytest.raises(ClientClosedError):
+            await closed.start()
+
+    asyncio.run(main())

@@ -295,6 +295,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"end": datetime.datetime(2026, 1, 1)}, "no time zone"),
     ({"start": {"0": 1}}, "a partition is a number from 0 on, got '0'"),
     ({"partitions": [-1]}, "partitions is a list of numbers"),
+    ({"partitions": 1}, "partitions is a list of numbers from 0 on, got 1"),
     ({"columns": ["nope"]}, "has no column 'nope'"),
     ({"columns": ["key", "key"]}, "names 'key' twice"),
     ({"columns": "key"}, "columns is a list of names"),

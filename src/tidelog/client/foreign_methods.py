@@ -15,7 +15,7 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tidelog.client.errors import ClientError
+from tidelog.client.errors import ClientClosedError, ClientError
 from tidelog.client.retry import check_seconds
 from tidelog.ids import TopicPartition
 
@@ -27,6 +27,9 @@ _A_YEAR_S = 3600.0 * 24 * 365
 
 def foreign_methods(meanings: Mapping[str, Meaning]) -> Callable[[Any, str], Any]:
     """The ``__getattr__`` of a class that knows these foreign methods."""
+    for called, meaning in meanings.items():
+        if not isinstance(meaning, str):
+            meaning.__qualname__ = called  # what errors about its arguments name
 
     def __getattr__(self: Any, name: str) -> Any:
         meaning = meanings.get(name)
@@ -52,6 +55,27 @@ def check_poll(timeout: object, max_records: object, keywords: Mapping[str, obje
                 "returns a list of records"
             )
         raise TypeError(f"poll() has no argument {name}: it takes timeout, in seconds, and max_records")
+
+
+def refuse_keywords(call: str, keywords: Mapping[str, object], remedies: Mapping[str, str]) -> None:
+    """Refuse keywords of other libraries' method of the same name, with what to write instead."""
+    for name in keywords:
+        remedy = f": {remedies[name]}" if name in remedies else ""
+        raise TypeError(f"{call}() has no argument {name}{remedy}")
+
+
+_LISTENER = "pass listener=…, an instance of a subclass of RebalanceListener with "
+SUBSCRIBE_KEYWORDS = {
+    "on_assign": _LISTENER + "on_partitions_assigned(partitions)",
+    "on_lost": _LISTENER + "on_partitions_lost(partitions)",
+    "on_revoke": _LISTENER + "on_partitions_revoked(partitions)",
+}
+COMMIT_KEYWORDS = {
+    "asynchronous": "commit() waits, and commit_nowait() does not",
+    "callback": "call commit_nowait(callback=function), which calls function(offsets, error)",
+    "message": "commit({record.topic_partition: record.offset + 1})",
+    "timeout_ms": "pass timeout=…, in seconds",
+}
 
 
 def _close(client: Any) -> Any:
@@ -87,7 +111,7 @@ def _produce(
     )
 
 
-def _sent(
+def _send_and_wait(
     producer: Any,
     topic: str,
     value: Any = None,
@@ -96,15 +120,23 @@ def _sent(
     timestamp_ms: int | None = None,
     headers: Any = None,
 ) -> Any:
-    return producer.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
+    return producer.send(
+        topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+    ).result()
 
 
-def _send_and_wait(producer: Any, *args: Any, **keywords: Any) -> Any:
-    return _sent(producer, *args, **keywords).result()
-
-
-async def _send_and_wait_async(producer: Any, *args: Any, **keywords: Any) -> Any:
-    return await _sent(producer, *args, **keywords)
+async def _send_and_wait_async(
+    producer: Any,
+    topic: str,
+    value: Any = None,
+    key: Any = None,
+    partition: int | None = None,
+    timestamp_ms: int | None = None,
+    headers: Any = None,
+) -> Any:
+    return await producer.send(
+        topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
+    )
 
 
 _CREDENTIALS = "make a new client with `sasl_username` and `sasl_password`"
@@ -182,12 +214,17 @@ async def _getmany_async(
 
 def _getone(consumer: Any, *partitions: Any) -> Any:
     _refuse_partitions("getone", partitions)
-    return next(consumer)
+    for record in consumer:
+        return record
+    raise ClientClosedError("the consumer is closed")
 
 
 async def _getone_async(consumer: Any, *partitions: Any) -> Any:
     _refuse_partitions("getone", partitions)
-    return await anext(consumer)
+    try:
+        return await anext(consumer)
+    except StopAsyncIteration:
+        raise ClientClosedError("the consumer is closed") from None
 
 
 def _consume(consumer: Any, num_messages: int = 1, timeout: float = -1) -> Any:

@@ -21,7 +21,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
@@ -37,6 +37,11 @@ _STOP_TIMEOUT_S = 5.0
 _AT_EXIT_TIMEOUT_S = 10.0
 
 _alive: weakref.WeakSet[LoopThread] = weakref.WeakSet()
+
+
+def read_here(given: Any) -> Any:
+    """An argument of a call on the loop: an iterator is read in the caller's thread, of which it may need."""
+    return list(given) if isinstance(given, Iterator) else given
 
 
 class LoopThread:

@@ -13,7 +13,7 @@ from tidelog.client.cluster import Cluster
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.options import ClientConfig
 from tidelog.client.reporters import listeners_among, reporters_from, tell_cluster_id
-from tidelog.client.retry import Deadline
+from tidelog.client.retry import Deadline, check_seconds
 from tidelog.errors import ConfigError
 from tidelog.ids import Uuid
 
@@ -62,6 +62,7 @@ class Observers:
 
     async def client_instance_id(self, timeout: float) -> Uuid:
         """The id that brokers know this client by; asks for it, at most for ``timeout`` seconds."""
+        check_seconds("client_instance_id", timeout)
         if not self._push:
             raise ConfigError(
                 "this client sends no telemetry and has no instance id: set enable.metrics.push=true"

@@ -67,6 +67,14 @@ class NewTopic:
         ):
             if not isinstance(number, int):
                 raise ClientError(f"{name} of NewTopic is an int, got {number!r}")
+        if not isinstance(self.name, str):
+            raise ClientError(f"name of NewTopic is a str, got {self.name!r}")
+        for name, given, example in (
+            ("assignments", self.assignments, "{0: [1, 2]}"),
+            ("configs", self.configs, "{'cleanup.policy': 'compact'}"),
+        ):
+            if not isinstance(given, Mapping):
+                raise ClientError(f"{name} of NewTopic is a mapping, as {example}, got {given!r}")
 
 
 @also_called(

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from tidelog.client.errors import RequestTimeoutError, is_retriable
+from tidelog.client.errors import ClientError, RequestTimeoutError, is_retriable
 
 T = TypeVar("T")
 
@@ -18,14 +18,34 @@ _MOST_DOUBLINGS = 64
 """Beyond these every wait is at its limit; a power of some thousand is no number any more."""
 
 
-def check_seconds(call: str, timeout: object) -> None:
+def check_seconds(call: str, timeout: object, argument: str = "timeout") -> None:
     """Raise ``TypeError`` unless ``timeout``, an argument of ``call``, is a number of seconds."""
     try:
         is_number = timeout >= 0 or timeout < 0  # type: ignore[operator]  # neither is true of NaN
     except TypeError:
         is_number = False
     if not is_number:
-        raise TypeError(f"{call}() takes timeout as a number of seconds, got {timeout!r}")
+        raise TypeError(f"{call}() takes {argument} as a number of seconds, got {timeout!r}")
+
+
+def running_loop(client: str) -> asyncio.AbstractEventLoop:
+    """The loop that runs here; raises ``ClientError`` where there is none, as in a plain function."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        raise ClientError(
+            f"{client} works on an event loop: call it in a coroutine, or use {client.split('Async')[-1]}, "
+            "which needs none"
+        ) from None
+
+
+def check_loop(loop: asyncio.AbstractEventLoop | None, client: str) -> None:
+    """Raise ``ClientError`` unless ``loop``, on which the client has started, runs here."""
+    if running_loop(client) is not loop:
+        raise ClientError(
+            f"{client} belongs to the event loop that it was first used on: make one in each asyncio.run, "
+            f"or use {client.split('Async')[-1]}, which needs no loop"
+        )
 
 
 class Deadline:

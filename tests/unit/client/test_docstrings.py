@@ -92,3 +92,9 @@ def test_no_documentation_of_a_synchronous_client_awaits() -> None:
     for client in (tidelog.Admin, tidelog.Consumer, tidelog.Producer):
         for member in (client, *vars(client).values()):
             assert "await " not in (getattr(member, "__doc__", None) or "")
+
+
+def test_help_on_the_send_of_a_producer_shows_its_arguments() -> None:
+    with tidelog.Producer(bootstrap_servers="127.0.0.1:1") as producer:
+        assert {"Args", "Returns", "Example"} <= sections(producer.send).keys()  # the compiled method itself
+        producer.close(0)

@@ -160,7 +160,7 @@ def test_every_public_method_of_the_core_is_one_of_the_synchronous_client(root: 
 
         def note(self, partitions: Iterable[TopicPartition], why: str | None = None) -> None:
             """Take note, on the loop."""
-            self._do(self._core.note, list(partitions), why)
+            self._do(self._core.note, read_here(partitions), why)
 
         def look(self) -> int:
             """Look only."""
@@ -191,6 +191,7 @@ def test_what_the_methods_need_is_imported_from_where_the_core_has_it(root: Path
         from typing import TYPE_CHECKING, Any, Self
 
         from tidelog.client.admin.async_admin import AsyncAdmin, Names
+        from tidelog.client.loop_thread import read_here
         from tidelog.client.resources import NewTopic
 
         if TYPE_CHECKING:

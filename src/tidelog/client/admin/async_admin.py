@@ -13,9 +13,9 @@ The methods of ``Admin`` are generated from those of ``AsyncAdmin``: after a cha
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from tidelog.client.admin import (
     acls,
@@ -28,6 +28,19 @@ from tidelog.client.admin import (
     topics,
 )
 from tidelog.client.admin.acls import AclResult, DeletedAcls
+from tidelog.client.admin.arguments import (
+    by_partition,
+    is_broker_list,
+    is_number,
+    is_replica,
+    listed,
+    listed_or_none,
+    mapping,
+    members,
+    one,
+    partitions_of,
+    partitions_or_none,
+)
 from tidelog.client.admin.cluster_resources import (
     BrokerLogDirs,
     ElectionType,
@@ -96,12 +109,11 @@ from tidelog.client.resources import (
     TopicDescription,
     TopicResult,
 )
+from tidelog.client.retry import check_loop, running_loop
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import AclBinding
-
-Many = TypeVar("Many", bound=Collection[Any])
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -144,6 +156,7 @@ class AsyncAdmin:
         self.config: ClientConfig | None = ClientConfig.parse(ADMIN, options, **keywords)
         self._observers: Observers | None = Observers(self.config)
         self._cluster: Cluster | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._borrowed = False
         self._closed = False
 
@@ -161,6 +174,7 @@ class AsyncAdmin:
             admin = AsyncAdmin.of(consumer.cluster)
         """
         admin = cls.__new__(cls)
+        admin._loop = None
         admin.config = None
         admin._observers = None
         admin._cluster = cluster
@@ -180,8 +194,11 @@ class AsyncAdmin:
 
             assert self.config is not None
             assert self._observers is not None
+            self._loop = running_loop("an AsyncAdmin")
             self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
             self._observers.start(self._cluster)
+        elif self._loop is not None:
+            check_loop(self._loop, "an AsyncAdmin")
         return self._cluster
 
     async def __aenter__(self) -> Self:
@@ -274,7 +291,7 @@ class AsyncAdmin:
         """
         return await topics.create_topics(
             self.cluster,
-            _listed(new_topics, NewTopic),
+            listed(new_topics, NewTopic),
             validate_only=validate_only,
             retry_on_quota_violation=retry_on_quota_violation,
         )
@@ -304,7 +321,7 @@ class AsyncAdmin:
                 result.raise_for_error()
         """
         return await topics.delete_topics(
-            self.cluster, _listed(names, str | bytes), retry_on_quota_violation=retry_on_quota_violation
+            self.cluster, listed(names, str | bytes), retry_on_quota_violation=retry_on_quota_violation
         )
 
     async def create_partitions(
@@ -385,7 +402,7 @@ class AsyncAdmin:
             described.raise_for_error()
             print(len(described.partitions))
         """
-        return await topics.describe_topics(self.cluster, _listed(names, str), by_controller=by_controller)
+        return await topics.describe_topics(self.cluster, listed(names, str), by_controller=by_controller)
 
     async def list_offsets(
         self,
@@ -411,9 +428,10 @@ class AsyncAdmin:
             place = TopicPartition("orders", 0)
             print((await admin.list_offsets({place: OffsetSpec.LATEST}))[place].offset)
         """
-        wanted = _offsets(
+        wanted = by_partition(
             "list_offsets",
             partitions,
+            is_number,
             "{TopicPartition('orders', 0): OffsetSpec.LATEST}, or a time in milliseconds",
         )
         return await list_offsets(self.cluster, wanted, isolation_level=isolation_level)
@@ -438,7 +456,7 @@ class AsyncAdmin:
             place = TopicPartition("orders", 0)
             (await admin.delete_records({place: 0}))[place].raise_for_error()
         """
-        wanted = _offsets("delete_records", before, "{TopicPartition('orders', 0): 100}")
+        wanted = by_partition("delete_records", before, is_number, "{TopicPartition('orders', 0): 100}")
         return await delete_records(self.cluster, wanted)
 
     # -- configs
@@ -473,8 +491,8 @@ class AsyncAdmin:
         """
         return await describe_configs(
             self.cluster,
-            _listed(resources, ConfigResource),
-            names=None if names is None else _listed(names, str),
+            listed(resources, ConfigResource),
+            names=None if names is None else listed(names, str),
             include_documentation=include_documentation,
         )
 
@@ -523,7 +541,7 @@ class AsyncAdmin:
         Example:
             print(await admin.list_config_resources([ResourceType.GROUP]))
         """
-        return await list_config_resources(self.cluster, types)
+        return await list_config_resources(self.cluster, members(types, ResourceType))
 
     # -- groups
 
@@ -552,7 +570,12 @@ class AsyncAdmin:
         Example:
             print([group.group_id for group in (await admin.list_groups()).groups])
         """
-        return await list_groups(self.cluster, states=states, types=types, broker_ids=broker_ids)
+        return await list_groups(
+            self.cluster,
+            states=members(states, GroupState),
+            types=members(types, GroupType),
+            broker_ids=listed_or_none(broker_ids, int),
+        )
 
     async def describe_groups(self, group_ids: Collection[str]) -> dict[str, GroupDescription]:
         """Describe groups with their members and assignments.
@@ -573,7 +596,7 @@ class AsyncAdmin:
         Example:
             print((await admin.describe_groups(["kitchen"]))["kitchen"].state)
         """
-        return await describe_groups(self.cluster, _listed(group_ids, str))
+        return await describe_groups(self.cluster, listed(group_ids, str))
 
     async def describe_group_lag(self, group_ids: Collection[str]) -> dict[str, GroupLag]:
         """Return the committed offsets of groups with the ends of the logs.
@@ -593,7 +616,7 @@ class AsyncAdmin:
         Example:
             print((await admin.describe_group_lag(["kitchen"]))["kitchen"].total)
         """
-        return await describe_group_lag(self.cluster, _listed(group_ids, str))
+        return await describe_group_lag(self.cluster, listed(group_ids, str))
 
     async def delete_groups(self, group_ids: Collection[str]) -> list[GroupResult]:
         """Delete groups without members, with their offsets.
@@ -614,7 +637,7 @@ class AsyncAdmin:
             for result in await admin.delete_groups(["kitchen"]):
                 print(result.group_id, result.error)
         """
-        return await delete_groups(self.cluster, _listed(group_ids, str))
+        return await delete_groups(self.cluster, listed(group_ids, str))
 
     async def remove_group_members(
         self, group_id: str, instance_ids: Collection[str] | None = None, *, reason: str | None = None
@@ -639,7 +662,8 @@ class AsyncAdmin:
             for result in await admin.remove_group_members("kitchen", ["cook-1"]):
                 print(result.instance_id, result.error)
         """
-        instances = None if instance_ids is None else _listed(instance_ids, str)
+        instances = listed_or_none(instance_ids, str)
+        group_id = one("remove_group_members", "group_id", group_id, str)
         return await remove_group_members(self.cluster, group_id, instances, reason)
 
     async def list_group_offsets(self, group_ids: Collection[str]) -> dict[str, GroupOffsets]:
@@ -660,7 +684,7 @@ class AsyncAdmin:
         Example:
             print((await admin.list_group_offsets(["kitchen"]))["kitchen"].offsets)
         """
-        return await list_group_offsets(self.cluster, _listed(group_ids, str))
+        return await list_group_offsets(self.cluster, listed(group_ids, str))
 
     async def plan_offset_reset(
         self, group_id: str, partitions: Collection[TopicPartition] | None, target: ResetTarget
@@ -687,7 +711,9 @@ class AsyncAdmin:
             start = ToPlace(OffsetSpec.EARLIEST)
             plan = await admin.plan_offset_reset("kitchen", [TopicPartition("orders", 0)], start)
         """
-        return await plan_offset_reset(self.cluster, group_id, partitions, target)
+        group_id = one("plan_offset_reset", "group_id", group_id, str)
+        named = partitions_or_none("plan_offset_reset", partitions)
+        return await plan_offset_reset(self.cluster, group_id, named, target)
 
     async def alter_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
@@ -711,7 +737,11 @@ class AsyncAdmin:
             for result in await admin.alter_group_offsets("kitchen", {place: 0}):
                 result.raise_for_error()
         """
-        return await alter_group_offsets(self.cluster, group_id, offsets)
+        group_id = one("alter_group_offsets", "group_id", group_id, str)
+        wanted = by_partition(
+            "alter_group_offsets", offsets, _is_offset_to_commit, "{TopicPartition('orders', 0): 100}"
+        )
+        return await alter_group_offsets(self.cluster, group_id, wanted)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Collection[TopicPartition]
@@ -735,7 +765,9 @@ class AsyncAdmin:
             for result in await admin.delete_group_offsets("kitchen", [place]):
                 print(result.partition, result.error)
         """
-        return await delete_group_offsets(self.cluster, group_id, partitions)
+        group_id = one("delete_group_offsets", "group_id", group_id, str)
+        named = partitions_of("delete_group_offsets", partitions)
+        return await delete_group_offsets(self.cluster, group_id, named)
 
     # -- producers and transactions
 
@@ -768,8 +800,8 @@ class AsyncAdmin:
         """
         return await list_transactions(
             self.cluster,
-            states=states,
-            producer_ids=producer_ids,
+            states=members(states, TransactionState),
+            producer_ids=listed(producer_ids, int),
             running_longer_than_ms=running_longer_than_ms,
             pattern=pattern,
         )
@@ -794,7 +826,7 @@ class AsyncAdmin:
         Example:
             print((await admin.describe_transactions(["bar-1"]))["bar-1"].error)
         """
-        return await describe_transactions(self.cluster, _listed(transactional_ids, str))
+        return await describe_transactions(self.cluster, listed(transactional_ids, str))
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition], *, broker_id: int | None = None
@@ -817,7 +849,8 @@ class AsyncAdmin:
             place = TopicPartition("orders", 0)
             print((await admin.describe_producers([place]))[place].producers)
         """
-        return await describe_producers(self.cluster, partitions, broker_id=broker_id)
+        named = partitions_of("describe_producers", partitions)
+        return await describe_producers(self.cluster, named, broker_id=broker_id)
 
     async def find_hanging_transactions(
         self,
@@ -877,7 +910,7 @@ class AsyncAdmin:
                     AbortMarker(found.partition, producer.producer_id, producer.producer_epoch)
                 )
         """
-        await abort_transaction(self.cluster, marker)
+        await abort_transaction(self.cluster, one("abort_transaction", "marker", marker, AbortMarker))
 
     async def fence_producer(self, transactional_id: str, *, timeout_ms: int = 60_000) -> None:
         """Abort the open transaction of a transactional id, and fence the producer that holds it.
@@ -894,6 +927,7 @@ class AsyncAdmin:
         Example:
             await admin.fence_producer("bar-1")
         """
+        transactional_id = one("fence_producer", "transactional_id", transactional_id, str)
         await fence_producer(self.cluster, transactional_id, timeout_ms=timeout_ms)
 
     # -- brokers
@@ -958,7 +992,8 @@ class AsyncAdmin:
         Example:
             print(await admin.update_features({}, validate_only=True))
         """
-        return await features.update_features(self.cluster, updates, validate_only=validate_only)
+        levels = mapping("update_features", updates, FeatureUpdate, "{'metadata.version': FeatureUpdate(20)}")
+        return await features.update_features(self.cluster, levels, validate_only=validate_only)
 
     async def describe_user_scram_credentials(self, users: Sequence[str] = ()) -> list[ScramUser]:
         """Return the users that log in by SCRAM, with their mechanisms; never their passwords.
@@ -977,7 +1012,7 @@ class AsyncAdmin:
         Example:
             print(await admin.describe_user_scram_credentials())
         """
-        return await scram_users.describe_user_scram_credentials(self.cluster, users)
+        return await scram_users.describe_user_scram_credentials(self.cluster, listed(users, str))
 
     async def alter_user_scram_credentials(
         self, alterations: Sequence[ScramUpsertion | ScramDeletion]
@@ -1000,7 +1035,8 @@ class AsyncAdmin:
 
             print(await admin.alter_user_scram_credentials([ScramDeletion("ann", "SCRAM-SHA-512")]))
         """
-        return await scram_users.alter_user_scram_credentials(self.cluster, alterations)
+        changes = listed(alterations, ScramUpsertion | ScramDeletion)
+        return await scram_users.alter_user_scram_credentials(self.cluster, changes)
 
     async def describe_client_quotas(
         self, wanted: Mapping[str, str | AnyName | None] | None = None, *, strict: bool = False
@@ -1023,7 +1059,10 @@ class AsyncAdmin:
         Example:
             print(await admin.describe_client_quotas())
         """
-        return await quotas.describe_client_quotas(self.cluster, wanted or {}, strict=strict)
+        entity = mapping(
+            "describe_client_quotas", wanted or {}, str | AnyName | None, "{'user': 'ann', 'client-id': None}"
+        )
+        return await quotas.describe_client_quotas(self.cluster, entity, strict=strict)
 
     async def alter_client_quotas(
         self, alterations: Sequence[QuotaAlteration], *, validate_only: bool = False
@@ -1047,7 +1086,7 @@ class AsyncAdmin:
             print(await admin.alter_client_quotas([], validate_only=True))
         """
         return await quotas.alter_client_quotas(
-            self.cluster, _listed(alterations, QuotaAlteration), validate_only=validate_only
+            self.cluster, listed(alterations, QuotaAlteration), validate_only=validate_only
         )
 
     async def describe_acls(self, wanted: AclFilter) -> list[AclBinding]:
@@ -1069,7 +1108,7 @@ class AsyncAdmin:
 
             print(await admin.describe_acls(AclFilter()))
         """
-        return await acls.describe_acls(self.cluster, wanted)
+        return await acls.describe_acls(self.cluster, one("describe_acls", "wanted", wanted, AclFilter))
 
     async def create_acls(self, bindings: Sequence[AclBinding]) -> list[AclResult]:
         """Add access rules; those that exist already are no error.
@@ -1094,7 +1133,7 @@ class AsyncAdmin:
             for result in await admin.create_acls([rule]):
                 result.raise_for_error()
         """
-        return await acls.create_acls(self.cluster, bindings)
+        return await acls.create_acls(self.cluster, listed(bindings, AclBinding))
 
     async def delete_acls(self, filters: Sequence[AclFilter]) -> list[DeletedAcls]:
         """Remove the access rules that filters match.
@@ -1116,7 +1155,7 @@ class AsyncAdmin:
             for deleted in await admin.delete_acls([AclFilter(principal="User:ann")]):
                 print(deleted.results)
         """
-        return await acls.delete_acls(self.cluster, filters)
+        return await acls.delete_acls(self.cluster, listed(filters, AclFilter))
 
     async def create_delegation_token(
         self,
@@ -1167,7 +1206,9 @@ class AsyncAdmin:
             token = await admin.create_delegation_token()
             print(await admin.renew_delegation_token(token.hmac))
         """
-        return await delegation_tokens.renew_delegation_token(self.cluster, hmac, period_ms)
+        return await delegation_tokens.renew_delegation_token(
+            self.cluster, one("renew_delegation_token", "hmac", hmac, bytes), period_ms
+        )
 
     async def expire_delegation_token(self, hmac: bytes, *, period_ms: int | None = None) -> int:
         """End a token; clients that have logged in by it keep their sessions.
@@ -1188,7 +1229,9 @@ class AsyncAdmin:
             token = await admin.create_delegation_token()
             print(await admin.expire_delegation_token(token.hmac))
         """
-        return await delegation_tokens.expire_delegation_token(self.cluster, hmac, period_ms)
+        return await delegation_tokens.expire_delegation_token(
+            self.cluster, one("expire_delegation_token", "hmac", hmac, bytes), period_ms
+        )
 
     async def describe_delegation_tokens(self, owners: Sequence[str] | None = None) -> list[DelegationToken]:
         """Return the tokens that this user may see.
@@ -1207,7 +1250,7 @@ class AsyncAdmin:
         Example:
             print(await admin.describe_delegation_tokens())
         """
-        return await delegation_tokens.describe_delegation_tokens(self.cluster, owners)
+        return await delegation_tokens.describe_delegation_tokens(self.cluster, listed_or_none(owners, str))
 
     async def describe_log_dirs(
         self,
@@ -1233,7 +1276,9 @@ class AsyncAdmin:
             for broker_id, found in (await admin.describe_log_dirs()).items():
                 print(broker_id, found)
         """
-        return await log_dirs.describe_log_dirs(self.cluster, broker_ids, partitions)
+        ids = listed_or_none(broker_ids, int)
+        named = partitions_or_none("describe_log_dirs", partitions)
+        return await log_dirs.describe_log_dirs(self.cluster, ids, named)
 
     async def alter_replica_log_dirs(
         self, moves: Mapping[tuple[int, TopicPartition], str]
@@ -1256,6 +1301,11 @@ class AsyncAdmin:
             for result in await admin.alter_replica_log_dirs(moves):
                 print(result.error)
         """
+        if not isinstance(moves, Mapping) or not all(map(is_replica, moves)):
+            raise ClientError(
+                "alter_replica_log_dirs takes a mapping of replicas, as "
+                f"{{(0, TopicPartition('orders', 0)): '/data/two'}}, got {moves!r}"
+            )
         return await log_dirs.alter_replica_log_dirs(self.cluster, moves)
 
     async def elect_leaders(
@@ -1280,7 +1330,9 @@ class AsyncAdmin:
         Example:
             print(await admin.elect_leaders())
         """
-        return await replicas.elect_leaders(self.cluster, partitions, election_type)
+        named = partitions_or_none("elect_leaders", partitions)
+        kind = one("elect_leaders", "election_type", election_type, ElectionType)
+        return await replicas.elect_leaders(self.cluster, named, kind)
 
     async def list_partition_reassignments(
         self, partitions: Collection[TopicPartition] | None = None
@@ -1301,7 +1353,8 @@ class AsyncAdmin:
         Example:
             print(await admin.list_partition_reassignments())
         """
-        return await replicas.list_partition_reassignments(self.cluster, partitions)
+        named = partitions_or_none("list_partition_reassignments", partitions)
+        return await replicas.list_partition_reassignments(self.cluster, named)
 
     async def alter_partition_reassignments(
         self, targets: Mapping[TopicPartition, Sequence[int] | None]
@@ -1323,26 +1376,13 @@ class AsyncAdmin:
             for result in await admin.alter_partition_reassignments({TopicPartition("orders", 0): None}):
                 print(result.error)
         """
-        return await replicas.alter_partition_reassignments(self.cluster, targets)
+        wanted = by_partition(
+            "alter_partition_reassignments", targets, is_broker_list, "{TopicPartition('orders', 0): [1, 2]}"
+        )
+        return await replicas.alter_partition_reassignments(self.cluster, wanted)
 
 
-def _offsets(call: str, given: object, example: str) -> dict[TopicPartition, int]:
-    """``given``, if it is offsets or times by partition."""
-    if isinstance(given, Mapping) and all(
-        isinstance(partition, TopicPartition) and isinstance(offset, int)
-        for partition, offset in given.items()
-    ):
-        return dict(given)
-    raise ClientError(f"{call} takes a mapping of partitions, as {example}, got {given!r}")
+def _is_offset_to_commit(given: object) -> bool:
+    from tidelog.client.consumer.partition_state import OffsetAndMetadata
 
-
-def _listed(given: Many, kind: type | UnionType) -> Many:
-    """``given``, if it is several of ``kind``; a lone str, which type checkers let pass, is letters."""
-    if (
-        isinstance(given, str | bytes)
-        or not isinstance(given, Collection)
-        or not all(isinstance(each, kind) for each in given)
-    ):
-        wanted = kind.__name__ if isinstance(kind, type) else str(kind)
-        raise ClientError(f"expected a list of {wanted}, even for one, got {given!r}")
-    return given
+    return is_number(given.offset if isinstance(given, OffsetAndMetadata) else given)

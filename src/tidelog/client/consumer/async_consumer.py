@@ -15,7 +15,7 @@ that runs inside a poll.
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import os
 import re
 import time
@@ -37,6 +37,7 @@ from tidelog.client.consumer.partition_state import (
     OffsetAndMetadata,
     checked_partition,
     checked_partitions,
+    checked_times,
 )
 from tidelog.client.consumer.poll_port import PollPort
 from tidelog.client.consumer.positions import Positions
@@ -50,11 +51,18 @@ from tidelog.client.consumer.subscription_state import (
 )
 from tidelog.client.consumer.wake_flag import WakeFlag
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.foreign_methods import ASYNC_CONSUMER, check_poll, foreign_methods
+from tidelog.client.foreign_methods import (
+    ASYNC_CONSUMER,
+    COMMIT_KEYWORDS,
+    SUBSCRIBE_KEYWORDS,
+    check_poll,
+    foreign_methods,
+    refuse_keywords,
+)
 from tidelog.client.group.handover import failure_of
 from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
 from tidelog.client.group.membership_choice import membership_for
-from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_place
+from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_place, check_topic_name
 from tidelog.client.metrics import Figures
 from tidelog.client.observers import Observers
 from tidelog.client.offsets import list_offsets
@@ -62,7 +70,7 @@ from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.options.network import network_settings
 from tidelog.client.resources import OffsetResult, OffsetSpec
-from tidelog.client.retry import Deadline
+from tidelog.client.retry import Deadline, check_loop, check_seconds, running_loop
 from tidelog.client.type_variables import K_co, V_co
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.column_codec import RecordColumns
@@ -165,9 +173,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             raise ClientClosedError("the consumer is closed")
         if self._started:
             return
+        self._loop = running_loop("an AsyncConsumer")
         self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         self._started = True
-        self._loop = asyncio.get_running_loop()
         subscription, wake = self._subscription, self._wake_flag.tell
         self._ongoing_errors = self._cluster.ongoing_errors
         self._cluster.updates.on_refused = wake
@@ -212,6 +220,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             await consumer.close(timeout=10)
         """
+        check_seconds("close", timeout)
         if self._closed:
             return
         self._closed = True
@@ -246,6 +255,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         *,
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
+        **foreign: Never,
     ) -> None:
         """Read topics as a member of the group ``group.id``.
 
@@ -256,6 +266,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             pattern: A regular expression instead of names: all topics whose whole name matches, also later
                 ones. A ``SubscriptionPattern`` is matched by the broker.
             listener: Notified, inside ``poll``, of partitions that are assigned and revoked.
+            foreign: None: arguments of other libraries are refused with the one to use.
 
         Raises:
             IllegalStateError: There is no ``group.id``, or both or neither of ``topics`` and ``pattern`` are
@@ -266,6 +277,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             consumer.subscribe(["orders", "payments"])
         """
+        refuse_keywords("subscribe", foreign, SUBSCRIBE_KEYWORDS)
         self._require_open()
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe takes either topics or a pattern")
@@ -283,11 +295,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
             one = isinstance(topics, str) or not isinstance(topics, Iterable)
             names: list[Any] = [topics] if one else list(topics or ())
             for name in names:
-                check_place(name)
+                check_topic_name(name, "; to subscribe by a regular expression, pass pattern=…")
             self._subscription.subscribe(names, listener)
         self._subscription_changed()
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]] | TopicPartition) -> None:
         """Read exactly these partitions, without a group.
 
         Partitions that were assigned before keep their positions.
@@ -303,7 +315,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             consumer.assign([TopicPartition("orders", 0)])
         """
         self._require_open()
-        self._subscription.assign([checked_partition(each) for each in partitions])
+        self._subscription.assign(checked_partitions(partitions))
         self._delivered.drop(lambda partition: not self._subscription.is_assigned(partition))
         self._subscription_changed()
 
@@ -403,6 +415,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             table = await consumer.poll_arrow(timeout=5)
             print(table.num_rows)
         """
+        check_seconds("poll_arrow", timeout)
         began = time.monotonic()
         try:
             return await self._poll_arrow_on_loop(timeout, with_headers=with_headers)
@@ -456,8 +469,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             consumer.wakeup()
         """
         self._wakeup = True
-        if self._started:
-            self._loop.call_soon_threadsafe(self._wake_flag.tell)
+        if self._started and not self._closed:
+            with contextlib.suppress(RuntimeError):  # another thread has closed it since
+                self._loop.call_soon_threadsafe(self._wake_flag.tell)
 
     # Positions
 
@@ -533,7 +547,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             print(await consumer.position(TopicPartition("orders", 0)))
         """
-        deadline = await self._begin(timeout)
+        deadline = await self._begin("position", timeout)
+        partition = checked_partition(partition)
         self._settle()
         while True:
             position = self._subscription.consumed_position(partition)
@@ -562,7 +577,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             place = TopicPartition("orders", 0)
             print((await consumer.committed([place]))[place])
         """
-        deadline = await self._begin(timeout)
+        deadline = await self._begin("committed", timeout)
         began = time.monotonic()
         try:
             return await self._membership.fetch_committed(checked_partitions(partitions), deadline)
@@ -635,7 +650,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             print(await consumer.beginning_offsets([TopicPartition("orders", 0)]))
         """
         wanted = dict.fromkeys(checked_partitions(partitions), OffsetSpec.EARLIEST)
-        found = await self._offsets(wanted, timeout)
+        found = await self._offsets("beginning_offsets", wanted, timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     async def end_offsets(
@@ -660,7 +675,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             print(await consumer.end_offsets([TopicPartition("orders", 0)]))
         """
-        found = await self._offsets(dict.fromkeys(checked_partitions(partitions), OffsetSpec.LATEST), timeout)
+        wanted = dict.fromkeys(checked_partitions(partitions), OffsetSpec.LATEST)
+        found = await self._offsets("end_offsets", wanted, timeout)
         return {partition: each.offset for partition, each in found.items()}
 
     async def offsets_for_times(
@@ -684,7 +700,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             place = TopicPartition("orders", 0)
             print((await consumer.offsets_for_times({place: 0}))[place])
         """
-        found = await self._offsets(times, timeout)
+        found = await self._offsets("offsets_for_times", checked_times(times), timeout)
         return {partition: each if each.offset != _NO_OFFSET else None for partition, each in found.items()}
 
     async def partitions_for(self, topic: str, timeout: float | None = None) -> list[PartitionMetadata]:
@@ -706,7 +722,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
             for partition in await consumer.partitions_for("orders"):
                 print(partition.partition, partition.leader)
         """
-        deadline = await self._begin(timeout)
+        deadline = await self._begin("partitions_for", timeout)
+        check_place(topic)
         if self._cluster.settings.allow_auto_create_topics:
             known = await self._cluster.topic(topic, allow_auto_create=True, deadline=deadline)
         else:
@@ -730,7 +747,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             print(sorted(await consumer.list_topics()))
         """
-        deadline = await self._begin(timeout)
+        deadline = await self._begin("list_topics", timeout)
         found = await self._cluster.refresh(None, deadline=deadline)
         return {
             name: list(topic.partitions.values()) for name, topic in found.topics.items() if not topic.error
@@ -752,17 +769,20 @@ class AsyncConsumer(Generic[K_co, V_co]):
             print(consumer.current_lag(TopicPartition("orders", 0)))
         """
         self._settle()
-        return self._subscription.lag(partition, self._fetch_config.isolation_level)
+        return self._subscription.lag(checked_partition(partition), self._fetch_config.isolation_level)
 
     # Committing
 
-    async def commit(self, offsets: OffsetsToCommit | None = None, timeout: float | None = None) -> None:
+    async def commit(
+        self, offsets: OffsetsToCommit | None = None, timeout: float | None = None, **foreign: Never
+    ) -> None:
         """Commit offsets and wait for the answer.
 
         Args:
             offsets: The offset of the next record to read, by partition; None means those after all records
                 returned so far.
             timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+            foreign: None: arguments of other libraries are refused with the one to use.
 
         Raises:
             CommitFailedError: The group has gone on without this consumer, which is no longer a member.
@@ -773,7 +793,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             await consumer.commit({TopicPartition("orders", 0): 1})
         """
-        deadline = await self._begin(timeout)
+        refuse_keywords("commit", foreign, COMMIT_KEYWORDS)
+        deadline = await self._begin("commit", timeout)
         self._settle()
         await self._commits.run_callbacks()
         began = time.monotonic()
@@ -849,6 +870,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             if not health.ok:
                 print(health.reason)
         """
+        check_seconds("health", patience, "patience")
         has_begun = self._process is not None  # the last thing of a start, which may go on in another thread
         unusable = "the consumer is closed" if self._closed else None
         if has_begun and self._process != os.getpid():
@@ -898,16 +920,16 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             print((await consumer.client_instance_id()).hex())
         """
-        await self._begin(timeout)
+        await self._begin("client_instance_id", timeout)
         return await self._observers.client_instance_id(timeout)
 
     def _member_id(self) -> str:
         return "" if isinstance(self._membership, NoGroup) else self._membership.group_metadata().member_id
 
     async def _offsets(
-        self, wanted: Mapping[TopicPartition, int], timeout: float | None
+        self, call: str, wanted: Mapping[TopicPartition, int], timeout: float | None
     ) -> dict[TopicPartition, OffsetResult]:
-        deadline = await self._begin(timeout)
+        deadline = await self._begin(call, timeout)
         isolation = self._fetch_config.isolation_level
         found = await list_offsets(self._cluster, wanted, isolation_level=isolation, deadline=deadline)
         for result in found.values():
@@ -957,6 +979,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """What ``collect`` finds, once it finds something, or after ``timeout`` seconds."""
         if not self._started or self._closed:
             await self.start()
+        check_loop(self._loop, "an AsyncConsumer")
         if self._polling:
             raise IllegalStateError("another task polls this consumer already: one consumer, one poller")
         if self._subscription.type is SubscriptionType.NONE:
@@ -1128,10 +1151,13 @@ class AsyncConsumer(Generic[K_co, V_co]):
                 self._subscription.seek(partition, position)
                 self._delivered.drop_partitions([partition])
 
-    async def _begin(self, timeout: float | None) -> Deadline:
+    async def _begin(self, call: str, timeout: float | None) -> Deadline:
+        if timeout is not None:
+            check_seconds(call, timeout)
         self._require_open()
         if not self._started:
             await self.start()
+        check_loop(self._loop, "an AsyncConsumer")
         return self._deadline(timeout)
 
     def _deadline(self, timeout: float | None) -> Deadline:

@@ -31,12 +31,13 @@ from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.foreign_methods import CONSUMER, check_poll, foreign_methods
 from tidelog.client.group.membership import ConsumerGroupMetadata
-from tidelog.client.loop_thread import LoopThread
+from tidelog.client.loop_thread import LoopThread, read_here
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
 from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import ClientConfig
 from tidelog.client.resources import OffsetResult
+from tidelog.client.retry import check_seconds
 from tidelog.client.type_variables import K_co, V_co
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record_codec import ConsumerRecord
@@ -147,6 +148,7 @@ class Consumer(Generic[K_co, V_co]):
         Example:
             consumer.close(timeout=10)
         """
+        check_seconds("close", timeout)
         if self._port.is_closed():
             return
         before = self._enter()  # while another thread uses the consumer, closing it is refused without effect
@@ -222,6 +224,7 @@ class Consumer(Generic[K_co, V_co]):
         from tidelog.records.arrow import load_pyarrow, to_table
 
         load_pyarrow()
+        check_seconds("poll_arrow", timeout)
         self._thread.check()
         began = time.monotonic()
         try:
@@ -373,6 +376,7 @@ class Consumer(Generic[K_co, V_co]):
         *,
         pattern: str | re.Pattern[str] | SubscriptionPattern | None = None,
         listener: RebalanceListener | None = None,
+        **foreign: Never,
     ) -> None:
         """Read topics as a member of the group ``group.id``.
 
@@ -383,6 +387,7 @@ class Consumer(Generic[K_co, V_co]):
             pattern: A regular expression instead of names: all topics whose whole name matches, also later
                 ones. A ``SubscriptionPattern`` is matched by the broker.
             listener: Notified, inside ``poll``, of partitions that are assigned and revoked.
+            foreign: None: arguments of other libraries are refused with the one to use.
 
         Raises:
             IllegalStateError: There is no ``group.id``, or both or neither of ``topics`` and ``pattern`` are
@@ -393,9 +398,9 @@ class Consumer(Generic[K_co, V_co]):
         Example:
             consumer.subscribe(["orders", "payments"])
         """
-        self._do(self._core.subscribe, topics, pattern=pattern, listener=listener)
+        self._do(self._core.subscribe, topics, pattern=pattern, listener=listener, **foreign)
 
-    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]] | TopicPartition) -> None:
         """Read exactly these partitions, without a group.
 
         Partitions that were assigned before keep their positions.
@@ -410,7 +415,7 @@ class Consumer(Generic[K_co, V_co]):
         Example:
             consumer.assign([TopicPartition("orders", 0)])
         """
-        self._do(self._core.assign, list(partitions))
+        self._do(self._core.assign, read_here(partitions))
 
     def unsubscribe(self) -> None:
         """Stop reading, and leave the group.
@@ -716,13 +721,16 @@ class Consumer(Generic[K_co, V_co]):
 
     # Committing
 
-    def commit(self, offsets: OffsetsToCommit | None = None, timeout: float | None = None) -> None:
+    def commit(
+        self, offsets: OffsetsToCommit | None = None, timeout: float | None = None, **foreign: Never
+    ) -> None:
         """Commit offsets and wait for the answer.
 
         Args:
             offsets: The offset of the next record to read, by partition; None means those after all records
                 returned so far.
             timeout: Seconds to wait; None means ``default.api.timeout.ms``.
+            foreign: None: arguments of other libraries are refused with the one to use.
 
         Raises:
             CommitFailedError: The group has gone on without this consumer, which is no longer a member.
@@ -733,7 +741,7 @@ class Consumer(Generic[K_co, V_co]):
         Example:
             consumer.commit({TopicPartition("orders", 0): 1})
         """
-        self._call(self._core.commit(offsets, timeout))
+        self._call(self._core.commit(offsets, timeout, **foreign))
 
     def commit_nowait(
         self,

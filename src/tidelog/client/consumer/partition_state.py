@@ -15,7 +15,7 @@ generation is thrown away. Owned by ``SubscriptionState``; changed by its caller
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from operator import index
 from typing import NamedTuple, SupportsIndex
 
@@ -90,6 +90,7 @@ def checked_partitions(given: object) -> list[TopicPartition]:
         return [given]
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise IllegalStateError(
+            "a partition is named by its topic and number: "
             f"give a collection of partitions, as [TopicPartition('orders', 0)], not {given!r}"
         )
     return [checked_partition(each) for each in given]
@@ -101,6 +102,22 @@ def checked_offset(partition: TopicPartition, given: object) -> OffsetAndMetadat
     if not isinstance(offset, SupportsIndex) or index(offset) < 0:
         raise IllegalStateError(f"an offset is a number from 0 on, got {offset!r} for {partition}")
     return given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(index(offset))
+
+
+def checked_times(given: object) -> dict[TopicPartition, int]:
+    """Times by partition as the application gives them."""
+    if not isinstance(given, Mapping):
+        raise IllegalStateError(
+            "times are given by partition, as {TopicPartition('orders', 0): 1700000000000}, "
+            f"in milliseconds since 1970, not as {given!r}"
+        )
+    for partition, time in given.items():
+        if not isinstance(time, int) or time < 0:
+            raise IllegalStateError(
+                f"a time is a number of milliseconds since 1970, got {time!r} for {partition}: "
+                "for a datetime, int(when.timestamp() * 1000)"
+            )
+    return {checked_partition(partition): time for partition, time in given.items()}
 
 
 class PartitionState:

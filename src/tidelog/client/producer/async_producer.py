@@ -54,7 +54,7 @@ from tidelog.client.producer.transaction_manager import TransactionManager
 from tidelog.client.producer.transaction_states import words
 from tidelog.client.producer.transactional_requests import TransactionalRequests
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction, Transactions
-from tidelog.client.retry import Deadline
+from tidelog.client.retry import Deadline, check_loop, check_seconds, running_loop
 from tidelog.client.type_variables import K, V
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
@@ -149,6 +149,7 @@ class AsyncProducer(Generic[K, V]):
         self._started = False
         self._closed = False
         self._process: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     # -- life
 
@@ -179,8 +180,12 @@ class AsyncProducer(Generic[K, V]):
         Example:
             producer.start_nowait()
         """
+        if self._closed:
+            raise ClientClosedError("the producer is closed")
         if self._started:
+            check_loop(self._loop, "an AsyncProducer")
             return
+        self._loop = running_loop("an AsyncProducer")
         settings = self._settings
         self.cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         self._started = True
@@ -227,6 +232,8 @@ class AsyncProducer(Generic[K, V]):
         Example:
             await producer.close(timeout=10)
         """
+        if timeout is not None:
+            check_seconds("close", timeout)
         if self._closed:
             return
         if not self._started:
@@ -507,6 +514,8 @@ class AsyncProducer(Generic[K, V]):
         Example:
             await producer.flush(timeout=10)
         """
+        if timeout is not None:
+            check_seconds("flush", timeout)
         if not self._started:
             return
         try:
@@ -576,6 +585,7 @@ class AsyncProducer(Generic[K, V]):
             if not health.ok:
                 print(health.reason)
         """
+        check_seconds("health", patience, "patience")
         has_begun = self._process is not None
         manager = self._transactions
         unusable: str | None = None

@@ -40,7 +40,7 @@ from tidelog.client.producer.record_future import Delivery
 from tidelog.client.producer.table_sender import TableSender
 from tidelog.client.producer.table_writer import TableFuture, TableWriter
 from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction
-from tidelog.client.retry import Deadline
+from tidelog.client.retry import Deadline, check_seconds
 from tidelog.client.type_variables import K, V
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
@@ -112,6 +112,7 @@ class Producer(Generic[K, V]):
     # -- life
 
     def __enter__(self) -> Self:
+        self._thread.check()
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -130,6 +131,8 @@ class Producer(Generic[K, V]):
         Example:
             producer.close(timeout=10)
         """
+        if timeout is not None:
+            check_seconds("close", timeout)
         if self._closed:
             return
         self._closed = self.send_path.closed = True

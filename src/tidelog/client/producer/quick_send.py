@@ -25,7 +25,14 @@ from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.foreign_methods import FUTURE, foreign_methods
 from tidelog.client.producer.partitioner import BuiltInPartitioner
 from tidelog.client.producer.producer_batch import ProducerBatch, set_done
-from tidelog.client.producer.record import ProducerRecord, RecordMetadata, SerializedRecord
+from tidelog.client.producer.record import (
+    END_OF_TIME_MS,
+    ProducerRecord,
+    RecordMetadata,
+    SerializedRecord,
+    check_callback,
+    checked_timestamp,
+)
 from tidelog.client.serialization import BytesSerializer, SerializationError
 from tidelog.ids import TopicPartition
 
@@ -108,6 +115,7 @@ class RecordFuture:
 
     def add_done_callback(self, callback: Callable[[Any], object]) -> None:
         """Call ``callback`` with this future when it is done, in the producer's thread; at once if it is."""
+        check_callback("add_done_callback", "callback", callback)
         _call_when_done(self, callback)
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
@@ -320,12 +328,29 @@ class QuickSend:
         value: object = None,
         key: object = None,
         *,
-        partition: int | None = None,
-        timestamp_ms: int | None = None,
+        partition: Any = None,
+        timestamp_ms: Any = None,
         headers: Mapping[str, bytes | None] | Sequence[RecordHeader] | None = None,
         on_delivery: DeliveryCallback | None = None,
     ) -> Delivery:
-        """Buffer a record; the future tells where it went, once it is written."""
+        """Buffer a record: the ``send`` of ``Producer`` and ``AsyncProducer``, whose documentation has more.
+
+        Args:
+            topic: The name of the topic, or a ``ProducerRecord`` with all of the following.
+            value: The value; None is a null, which deletes the key in a compacted topic.
+            key: The key, whose hash chooses the partition.
+            partition: The partition, an int; None leaves the choice to the partitioner.
+            timestamp_ms: Milliseconds since 1970, or a datetime with a time zone; None means now.
+            headers: Pairs of name and bytes, or a mapping.
+            on_delivery: Called with the ``RecordMetadata`` and the error, or None, once the record is stored
+                or has failed.
+
+        Returns:
+            A future: ``result(timeout)`` of it, or ``await``, is the ``RecordMetadata``.
+
+        Example:
+            producer.send("orders", b"one espresso", key=b"table-4").result(timeout=30)
+        """
         topics: TopicQueues | None = self._topics.get(topic) if type(topic) is str else None
         if topics is None:
             if not isinstance(topic, ProducerRecord):
@@ -346,8 +371,12 @@ class QuickSend:
         if timestamp_ms is None:
             now: cython.double = time()
             stamp = int(now * 1000)
-        else:
+        elif type(timestamp_ms) is int and 0 <= timestamp_ms < END_OF_TIME_MS:
             stamp = timestamp_ms
+        else:
+            stamp = checked_timestamp(timestamp_ms)
+        if on_delivery is not None and not callable(on_delivery):
+            check_callback("send", "on_delivery", on_delivery)
         key_size: cython.Py_ssize_t = -1 if key is None else len(key)
         value_size: cython.Py_ssize_t = -1 if value is None else len(value)
         index: cython.Py_ssize_t = -1

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Generic, NamedTuple
 
+from tidelog.client.serialization import SerializationError
 from tidelog.client.type_variables import RecordK_co, RecordV_co
 from tidelog.ids import NO_OFFSET
 from tidelog.records.record import RecordHeader
 
 NO_PARTITION = -1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+END_OF_TIME_MS = 2**63
+"""No timestamp of a record is as late: formats hold 63 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +99,24 @@ class RecordMetadata(NamedTuple):
 
 DeliveryCallback = Callable[[RecordMetadata, Exception | None], object]
 """Called once per record, in the producer's own thread; the error is None where the record was written."""
+
+
+class InvalidTimestampError(SerializationError, ValueError):
+    """A timestamp that no record can have."""
+
+
+def check_callback(call: str, argument: str, given: object) -> None:
+    """Raise ``TypeError`` unless ``given``, an argument of ``call``, is None or can be called."""
+    if given is not None and not callable(given):
+        raise TypeError(f"{call}() takes {argument} as a function, got {given!r}")
+
+
+def checked_timestamp(given: object) -> int:
+    """The timestamp of a record in milliseconds: a number, or a datetime that knows its zone."""
+    if isinstance(given, datetime) and given.tzinfo is not None:
+        given = (given - _EPOCH) // timedelta(milliseconds=1)
+    if isinstance(given, int | float) and 0 <= given < END_OF_TIME_MS:
+        return int(given)
+    raise InvalidTimestampError(
+        f"timestamp_ms is a number of milliseconds since 1970 or a datetime with a time zone, got {given!r}"
+    )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.foreign_methods import FUTURE, foreign_methods
-from tidelog.client.producer.record import RecordMetadata
+from tidelog.client.producer.record import RecordMetadata, check_callback
 
 
 class Delivery(Protocol):
@@ -79,6 +79,7 @@ class DeferredRecord:
 
     def add_done_callback(self, callback: Callable[[Delivery], object]) -> None:
         """Call ``callback`` with this future when it is done; at once if it is."""
+        check_callback("add_done_callback", "callback", callback)
 
         def appended(future: asyncio.Future[Delivery]) -> None:
             if future.cancelled() or future.exception() is not None:

@@ -31,6 +31,8 @@ from tidelog.client.producer.record import (
     ProducerRecord,
     RecordMetadata,
     SerializedRecord,
+    check_callback,
+    checked_timestamp,
 )
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.record_future import Delivery
@@ -89,6 +91,7 @@ class SendPath:
 
     def send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
         """The long way from its beginning."""
+        check_callback("send", "on_delivery", on_delivery)
         if not self.interceptors:
             return self._serialize_and_send(record, on_delivery)
         record = self.interceptors.on_send(record)
@@ -101,7 +104,8 @@ class SendPath:
 
     def _serialize_and_send(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
         key, value = self.serialized(record.topic, record.key, record.value)
-        timestamp_ms = int(time() * 1000) if record.timestamp_ms is None else record.timestamp_ms
+        given = record.timestamp_ms
+        timestamp_ms = int(time() * 1000) if given is None else checked_timestamp(given)
         return self.send_serialized(
             SerializedRecord(
                 record.topic,
@@ -217,9 +221,17 @@ def _serialized(part: str, serialize: SerializeFn | None, topic: str, data: obje
     if serialize is None:
         return plain_bytes(part, topic, data)
     try:
-        return serialize(topic, data)
+        data = serialize(topic, data)
     except SerializationError as error:
         raise SerializationError(f"the record's {part}: {error}") from error
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, bytearray | memoryview):
+        return bytes(data)
+    raise SerializationError(
+        f"the record's {part}: {part}_serializer returns bytes or None, and has returned "
+        f"{type(data).__name__} for topic {topic!r}: encode it, as in json.dumps(value).encode()"
+    )
 
 
 def _refused(record: ProducerRecord) -> RecordMetadata:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from tidelog.client.errors import ClientClosedError, RequestTimeoutError
+from tidelog.client.errors import ClientClosedError, ClientError, RequestTimeoutError
 from tidelog.client.producer.errors import TransactionStateError
 from tidelog.client.producer.record_accumulator import RecordAccumulator
 from tidelog.client.producer.sender import Sender
@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 
 _COMMIT = "commit_transaction"
 
+_OFFSETS_ARE = (
+    "send_offsets_to_transaction() takes the offset of the next record by partition, "
+    "as {TopicPartition('orders', 0): 42}"
+)
 GroupRef = GroupMetadata | str
 """A consumer's ``group_metadata()``, or the name of its group."""
 OffsetRef = CommittedOffset | int
@@ -114,10 +118,8 @@ class Transactions:
     async def send_offsets(self, offsets: Mapping[TopicPartition, OffsetRef], group: GroupRef) -> None:
         """Make offsets part of the transaction."""
         manager = self._manager
-        committed: dict[TopicPartition, CommittedOffset] = {
-            partition: _OffsetOnly(offset) if isinstance(offset, int) else offset
-            for partition, offset in offsets.items()
-        }
+        committed = _checked_offsets(offsets)
+        _check_group(group)
         who: GroupMetadata = _GroupOnly(group) if isinstance(group, str) else group
 
         def begin() -> None:
@@ -226,6 +228,30 @@ class Transactions:
                 f"{call.name} has not ended within max.block.ms={self._max_block_s * 1000:.0f}; it goes on, "
                 "call it again to wait for it"
             )
+
+
+def _checked_offsets(given: object) -> dict[TopicPartition, CommittedOffset]:
+    """Offsets for a transaction as the application gives them."""
+    if not isinstance(given, Mapping):
+        raise ClientError(f"{_OFFSETS_ARE}, not {given!r}")
+    committed: dict[TopicPartition, CommittedOffset] = {}
+    for partition, offset in given.items():
+        number = getattr(offset, "offset", offset)
+        match partition:
+            case (str() as topic, int() as index) if isinstance(number, int) and index >= 0 and number >= 0:
+                place = TopicPartition(topic, index)
+                committed[place] = _OffsetOnly(offset) if isinstance(offset, int) else offset
+            case _:
+                raise ClientError(f"{_OFFSETS_ARE}, not {{{partition!r}: {offset!r}}}")
+    return committed
+
+
+def _check_group(group: object) -> None:
+    if not isinstance(getattr(group, "group_id", group), str):
+        raise ClientError(
+            "send_offsets_to_transaction() takes the group of the consumer, as consumer.group_metadata(), "
+            f"or its id, not {group!r}"
+        )
 
 
 def _heard(task: asyncio.Task[None]) -> None:

@@ -100,6 +100,8 @@ def scan(
 
 
 def _numbers(partitions: Iterable[int]) -> list[int]:
+    if not isinstance(partitions, Iterable):
+        raise ConfigError(f"partitions is a list of numbers from 0 on, got {partitions!r}")
     numbers = list(partitions)
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
