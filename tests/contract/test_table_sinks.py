@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
 import pytest
 from tests.contract.table_sinks import (
     APPENDED,
@@ -22,11 +20,8 @@ from tests.contract.table_sinks import (
 )
 from tests.pipelines_session import pipelines_session
 
-from tidelog.pipelines.framework.sinks import iceberg
-from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
-from tidelog.pipelines.framework.sinks.lake import each_once, written
-from tidelog.pipelines.framework.sinks.lake_files import LakeDirectory, StagedFile
-from tidelog.pipelines.framework.sinks.parquet import ParquetLake
+from tidelog.pipelines.framework.sinks import lake as lakes
+from tidelog.pipelines.framework.sinks.lake import Lake, each_once, written
 from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableError, TableSpec
 from tidelog.pipelines.lake import compaction
@@ -91,13 +86,13 @@ class TestSqlite(ChangingTables):
             SqliteTables(tmp_path).ensure(CHANGING)
 
 
-class TestIcebergLake(AppendedTables):
+class TestLake(AppendedTables):
     @pytest.fixture
-    def sink(self, tmp_path: Path) -> IcebergLake:
-        return IcebergLake(LakeSettings(tmp_path / "lake"))
+    def sink(self, tmp_path: Path) -> Lake:
+        return Lake(LakeSettings(tmp_path / "lake"))
 
     def test_spark_reads_what_a_scan_plans(self, spark: SparkSession, tmp_path: Path) -> None:
-        lake = IcebergLake(LakeSettings(tmp_path / "ä lake #1"))
+        lake = Lake(LakeSettings(tmp_path / "ä lake #1"))
         lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
         lake.upsert(APPENDED, frame(spark, [SPARSE, FALSE]), Batch("app", 1))
         grown = TableSpec(
@@ -118,7 +113,7 @@ class TestIcebergLake(AppendedTables):
     def test_a_merge_leaves_each_key_once_and_other_days_alone(
         self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lake = IcebergLake(LakeSettings(tmp_path))
+        lake = Lake(LakeSettings(tmp_path))
         lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
         lake.upsert(APPENDED, frame(spark, [SPARSE]), Batch("app", 1))
         other_day = set(tmp_path.glob("appended/data/event_time_day=2026-10-31/*"))
@@ -131,7 +126,7 @@ class TestIcebergLake(AppendedTables):
                 compaction.compact(table, compaction.plan(table), lambda group: None)
             replace_files(*arguments, **options)
 
-        monkeypatch.setattr(iceberg, "replace_files", compacted_meanwhile)
+        monkeypatch.setattr(lakes, "replace_files", compacted_meanwhile)
         for attempt in range(2):
             assert lake.merge(APPENDED, frame(spark, [SPARSE, FALSE]), Batch(f"backfill-{attempt}", 0)) == 2
             assert lake.read(spark, APPENDED, once=False).count() == 3
@@ -142,7 +137,7 @@ class TestIcebergLake(AppendedTables):
     def test_a_merge_outlives_the_snapshot_that_it_was_planned_on(
         self, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        lake = IcebergLake(LakeSettings(tmp_path))
+        lake = Lake(LakeSettings(tmp_path))
         lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
         table = LakeCatalog(LakeSettings(tmp_path)).table("appended")
         with table.transaction() as transaction:
@@ -156,13 +151,13 @@ class TestIcebergLake(AppendedTables):
                 commit(table, lambda table: Change("append"))
             return answers
 
-        monkeypatch.setattr(iceberg, "written", stream_goes_on)
+        monkeypatch.setattr(lakes, "written", stream_goes_on)
         assert lake.merge(APPENDED, frame(spark, [SPARSE, FALSE]), Batch("backfill", 0)) == 2
         assert table.snapshot_by_id(planned_on.snapshot_id) is None
         assert kept(lake, APPENDED) == sorted([FULL, SPARSE, FALSE])
 
     def test_tables_that_it_cannot_keep_are_refused(self, tmp_path: Path) -> None:
-        lake = IcebergLake(LakeSettings(tmp_path))
+        lake = Lake(LakeSettings(tmp_path))
         with pytest.raises(TableError, match="rows that change"):
             lake.ensure(CHANGING)
         timeless = TableSpec("timeless", (ColumnSpec("a", "string"),), ("a",), append_only=True)
@@ -170,81 +165,8 @@ class TestIcebergLake(AppendedTables):
             lake.ensure(timeless)
 
 
-class TestParquetLake(AppendedTables):
-    @pytest.fixture
-    def sink(self, tmp_path: Path) -> ParquetLake:
-        return ParquetLake(tmp_path / "lake")
-
-    def test_plain_readers_read_it(self, spark: SparkSession, tmp_path: Path) -> None:
-        lake = ParquetLake(tmp_path / "lake")
-        batches: list[list[tuple[Any, ...]]] = [[FULL], [SPARSE, FALSE]]
-        for version, rows in enumerate(batches):
-            lake.upsert(APPENDED, frame(spark, rows), Batch("app", version))
-        directory = tmp_path / "lake" / "appended"
-        assert sorted(path.name for path in directory.iterdir()) == ["date=2026-10-31", "date=2026-11-01"]
-        found = spark.read.parquet(str(directory)).where("date = '2026-11-01'").collect()
-        assert sorted(row.event_id for row in found) == ["e-2", "e-3"]
-        assert pq.read_table(directory).num_rows == 3
-
-    def test_a_replay_of_fewer_tasks_leaves_no_file_of_the_first_attempt(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        lake = ParquetLake(tmp_path)
-        rows = [("u", "2026-10-31", f"e-{number}", FULL[3], number, None, None) for number in range(20)]
-        lake.upsert(APPENDED, frame(spark, rows, 4), Batch("app", 7))
-        assert len(list(tmp_path.glob("appended/*/*.parquet"))) == 4
-        lake.upsert(APPENDED, frame(spark, rows, 1), Batch("app", 7))
-        (file,) = tmp_path.glob("appended/*/*.parquet")
-        assert pq.ParquetFile(file).read().num_rows == 20
-        assert not list(tmp_path.glob("_staging/*"))
-
-    def test_a_crash_between_note_and_files_is_mended_by_the_replay(self, tmp_path: Path) -> None:
-        staged = tmp_path / "staged"
-        directory = LakeDirectory(tmp_path / "lake")
-        for attempt in ("one", "two"):
-            staged.write_text(attempt)
-            directory.commit("t", Batch("app", 0), [StagedFile("t", "2026-10-31", str(staged), 1)])
-        (file,) = directory.files("t")
-        assert file.read_text() == "two"
-        # The note names a file that a first attempt had put in its place before it crashed.
-        (note,) = (tmp_path / "lake" / "_batches").glob("t/*/*.json")
-        left_over = file.with_name("left-over.parquet")
-        left_over.write_text("one")
-        content = json.loads(note.read_text())
-        content["files"].append(str(left_over.relative_to(tmp_path / "lake")))
-        note.write_text(json.dumps(content))
-        staged.write_text("three")
-        directory.commit("t", Batch("app", 0), [StagedFile("t", "2026-10-31", str(staged), 1)])
-        assert [path.read_text() for path in directory.files("t")] == ["three"]
-
-    def test_a_merge_leaves_each_key_once_and_other_dates_alone(
-        self, spark: SparkSession, tmp_path: Path
-    ) -> None:
-        lake = ParquetLake(tmp_path)
-        lake.upsert(APPENDED, frame(spark, [FULL, SPARSE]), Batch("app", 0))
-        lake.upsert(APPENDED, frame(spark, [SPARSE]), Batch("app", 1))
-        other_day = list(tmp_path.glob("appended/date=2026-10-31/*"))
-        for attempt in range(2):
-            assert lake.merge(APPENDED, frame(spark, [SPARSE, FALSE]), Batch(f"backfill-{attempt}", 0)) == 2
-            assert spark.read.parquet(str(tmp_path / "appended")).count() == 3
-        assert list(tmp_path.glob("appended/date=2026-10-31/*")) == other_day
-        read = lake.read(spark, APPENDED).collect()
-        assert sorted(row.event_id for row in read) == ["e-1", "e-2", "e-3"]
-
-    def test_tables_that_it_cannot_keep_are_refused(self, tmp_path: Path) -> None:
-        lake = ParquetLake(tmp_path)
-        with pytest.raises(TableError, match="rows that change"):
-            lake.ensure(CHANGING)
-        undated = TableSpec("undated", (ColumnSpec("a", "string"),), ("a",), append_only=True)
-        with pytest.raises(TableError, match="no column date"):
-            lake.ensure(undated)
-
-
-@pytest.mark.parametrize("form", ["iceberg", "parquet"])
-def test_a_merge_has_what_the_log_says_in_place_of_what_is_there(
-    spark: SparkSession, tmp_path: Path, form: str
-) -> None:
-    lake = IcebergLake(LakeSettings(tmp_path)) if form == "iceberg" else ParquetLake(tmp_path)
+def test_a_merge_has_what_the_log_says_in_place_of_what_is_there(spark: SparkSession, tmp_path: Path) -> None:
+    lake = Lake(LakeSettings(tmp_path))
     there = [("u", "2026-10-31", f"e-{number}", FULL[3], number, None, None) for number in range(200)]
     told = [(*row[:5], 0.5, True) for row in there[50:150]]
     lake.upsert(APPENDED, frame(spark, there, 4), Batch("app", 0))

@@ -16,7 +16,7 @@ from tests.unit.pipelines.lake.object_store import BUCKET, ObjectStore, object_s
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.sinks import open_lake
-from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
+from tidelog.pipelines.framework.sinks.lake import Lake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.pipelines.lake import compaction
@@ -71,7 +71,7 @@ def test_a_batch_that_was_killed_is_repeated_and_its_files_go(
     def cut_off(*arguments: Any) -> None:
         raise RuntimeError("the power went off")
 
-    monkeypatch.setattr(IcebergLake, "commit", cut_off)
+    monkeypatch.setattr(Lake, "commit", cut_off)
     with pytest.raises(StreamingQueryException, match="the power went off"):
         run(spark, settings)
     monkeypatch.undo()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +17,7 @@ from tidelog.pipelines.framework.figures import figures_of
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.framework.sinks import open_lake
-from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
+from tidelog.pipelines.framework.sinks.lake import Lake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import TABLES, table_of
 from tidelog.pipelines.lake.catalog import LakeCatalog
@@ -43,11 +42,6 @@ def running() -> Iterator[LocalBroker]:
 @pytest.fixture
 def settings(running: LocalBroker, tmp_path: Path) -> PipelineSettings:
     return PipelineSettings(running.bootstrap_servers, tmp_path / "data", trigger="available-now")
-
-
-@pytest.fixture(params=["iceberg", "parquet"])
-def either_form(settings: PipelineSettings, request: pytest.FixtureRequest) -> PipelineSettings:
-    return replace(settings, lake_form=request.param)
 
 
 def lake_rows(spark: SparkSession, settings: PipelineSettings, kind: events.EventKind) -> Counter[str]:
@@ -100,9 +94,8 @@ def test_all_logs_are_collected_by_date_and_broken_records_become_letters(
 
 
 def test_a_batch_that_failed_half_way_is_repeated_without_a_trace(
-    spark: SparkSession, either_form: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = either_form
     send(settings, events.CREDIT.topic, [*(event(events.CREDIT, number) for number in range(50)), b"broken"])
     finish = record_sink.RecordSink.finish
 
@@ -129,7 +122,7 @@ def test_a_kill_before_the_commit_leaves_files_that_expiry_removes(
     def cut_off(*arguments: Any) -> None:
         raise RuntimeError("the power went off")
 
-    monkeypatch.setattr(IcebergLake, "commit", cut_off)
+    monkeypatch.setattr(Lake, "commit", cut_off)
     with pytest.raises(StreamingQueryException, match="the power went off"):
         run(spark, settings)
     monkeypatch.undo()

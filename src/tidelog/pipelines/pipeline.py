@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.cassandra_options import CassandraOptions
-from tidelog.pipelines.lake.form import Form, LakeSettings
+from tidelog.pipelines.lake.form import LakeSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,8 +57,6 @@ class PipelineSettings:
     keyspace: str = "tidelog"
     cassandra_options: CassandraOptions = field(default_factory=CassandraOptions)
     """Login, TLS, consistency and the rest, for Cassandra alone."""
-    lake_form: Form | None = None
-    """``iceberg`` or ``parquet``; None: that of the lake that is there, Iceberg for a new one."""
     lake_catalog: str | None = None
     """The URI of a REST catalog; None: that of the lake that is there, one of its own for a new one."""
     lake_properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -90,10 +88,8 @@ class PipelineSettings:
 
     @property
     def lake_settings(self) -> LakeSettings:
-        """Which lake, and in what form."""
-        return LakeSettings(
-            self.lake, self.lake_form, self.lake_catalog, self.lake_properties, self.lake_warehouse
-        )
+        """Which lake, and where its catalog and its tables are."""
+        return LakeSettings(self.lake, self.lake_catalog, self.lake_properties, self.lake_warehouse)
 
     @property
     def tables(self) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -25,7 +24,6 @@ from tests.unit.pipelines.lake.rig import (
 
 from tidelog.cli import commands
 from tidelog.cli.lake.command import size_text
-from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
 from tidelog.pipelines.lake.catalog import LakeCatalog
 from tidelog.pipelines.lake.form import LakeSettings
 
@@ -114,7 +112,6 @@ def test_compaction_and_expiry_say_what_they_would_do_and_do_it(
         ),
         (("status", "--lake-property", "token=x"), "set PYICEBERG_CATALOG__TIDELOG__TOKEN in the env"),
         (("status", "--lake-property", "gcs.oauth2.token=x"), "CATALOG__TIDELOG__GCS__OAUTH2__TOKEN in"),
-        (("convert",), "has Iceberg tables already: nothing to convert"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(
@@ -140,24 +137,14 @@ def test_a_directory_without_a_lake_stays_without(tmp_path: Path, capsys: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lake_of_plain_parquet_is_told_to_be_converted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("command", ["status", "files", "compact", "expire"])
+def test_a_lake_of_plain_parquet_is_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     (tmp_path / "lake" / "credit" / "date=2026-11-01").mkdir(parents=True)
-    assert "take it over with `tidelog lake convert`" in refused(capsys, "compact", "-d", str(tmp_path))
-    running = StatusFile(tmp_path, "collect")
-    running.write(RunStatus(os.getpid(), 0, 0))
-    assert "collect runs on" in refused(capsys, "convert", "-d", str(tmp_path))
-    running.close()
-    assert told(capsys, "convert", "-d", str(tmp_path)) == [
-        {"table": "credit", "rows": 0, "files_before": 0, "files_after": 0}
-    ]
-    assert told(capsys, "status", "-d", str(tmp_path)) == []
-
-
-def test_a_form_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert commands.run(["pipeline", "run", "collect", "--lake", "delta"]) == 2
-    assert "--lake 'delta' is no form of a lake: choose from iceberg, parquet" in capsys.readouterr().err
+    told = refused(capsys, command, "-d", str(tmp_path))
+    assert f"the lake {tmp_path}/lake is plain Parquet, which this version does not read: delete it" in told
+    assert "Traceback" not in told
 
 
 def test_other_commands_load_nothing_of_it() -> None:

@@ -1,7 +1,6 @@
-"""``tidelog lake``: see how the lake's tables stand, compact them, forget old snapshots, convert a lake.
+"""``tidelog lake``: see how the lake's tables stand, compact them, forget old snapshots.
 
-Works on the lake of a pipelines' directory while the pipelines run, but for ``convert``; needs no broker and
-no Spark.
+Works on the lake of a pipelines' directory while the pipelines run; needs no broker and no Spark.
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from tidelog.pipelines.lake.catalog import LakeCatalog
-    from tidelog.pipelines.lake.form import LakeSettings
 
 app = typer.Typer()
 
@@ -165,32 +163,6 @@ def expire(
     upkeep.expire(tables, rule, directory / "lake", dry_run=dry_run, json=json)
 
 
-@app.command(epilog=examples("tidelog lake convert", "tidelog lake convert --directory /shared/pipelines"))
-@grouped
-def convert(
-    json: JsonOutput = False,
-    directory: Directory = DEFAULT_DIRECTORY,
-    catalog: CatalogOptions = DEFAULT_CATALOG,
-) -> None:
-    """Make Iceberg tables of a lake of plain Parquet; its streams go on from where they are."""
-    from tidelog.pipelines.framework.status_file import is_running
-
-    if is_running(directory, "collect"):
-        raise Failure(f"collect runs on {directory}: stop it, convert the lake, and start it again")
-    _require()
-    from tidelog.cli.lake import upkeep
-
-    upkeep.convert(_settings(directory, catalog), json=json)
-
-
-def _settings(directory: Path, catalog: CatalogOptions) -> LakeSettings:
-    from tidelog.pipelines.lake.form import LakeSettings
-
-    return LakeSettings(
-        directory / "lake", None, catalog.lake_catalog, catalog.properties, catalog.lake_warehouse
-    )
-
-
 def _require() -> None:
     """Raise one sentence where the extra is not installed."""
     if any(importlib.util.find_spec(module) is None for module in _EXTRA):
@@ -198,9 +170,11 @@ def _require() -> None:
 
 
 def _opened(directory: Path, options: CatalogOptions) -> LakeCatalog:
-    from tidelog.pipelines.lake.form import lake_note
+    from tidelog.pipelines.lake.form import LakeSettings, lake_note
 
-    settings = _settings(directory, options)
+    settings = LakeSettings(
+        directory / "lake", options.lake_catalog, options.properties, options.lake_warehouse
+    )
     # One that is only in a catalog, of another machine, has no directory here.
     if lake_note(settings) is None and options.lake_catalog is None:
         raise Failure(f"there is no lake in {directory}: give the --directory of the pipelines")

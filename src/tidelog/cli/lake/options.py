@@ -10,7 +10,6 @@ import typer
 
 from tidelog.cli.connect import parse_assignments
 from tidelog.cli.failure import WrongUsage
-from tidelog.pipelines.lake.form import FORMS, Form
 
 _SECRETS = ("secret", "token", "credential", "key", "password", "connection-string", "authorization")
 """How the names of properties end that nobody else may see."""
@@ -24,15 +23,6 @@ Directory = Annotated[
         envvar="TIDELOG_PIPELINES",
         metavar="DIR",
         help="Where pipelines keep checkpoints, the lake and tables.",
-    ),
-]
-LakeForm = Annotated[
-    str | None,
-    typer.Option(
-        "--lake",
-        metavar="FORM",
-        help="What a new lake is made of: iceberg or parquet; one that is there stays as it is.",
-        show_default="iceberg",
     ),
 ]
 LakeCatalogUri = Annotated[
@@ -89,13 +79,3 @@ class CatalogOptions:
 
 DEFAULT_CATALOG = CatalogOptions()
 """Stands for the options in the signature of a command."""
-
-
-def lake_form(text: str | None) -> Form | None:
-    """What ``--lake`` says."""
-    for form in FORMS:
-        if text == form:
-            return form
-    if text is None:
-        return None
-    raise WrongUsage(f"--lake {text!r} is no form of a lake: choose from {', '.join(FORMS)}")

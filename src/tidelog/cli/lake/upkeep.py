@@ -1,4 +1,4 @@
-"""What ``tidelog lake compact``, ``expire`` and ``convert`` do and show: a bar, then a table."""
+"""What ``tidelog lake compact`` and ``expire`` do and show: a bar, then a table."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cli.output import is_terminal, print_json, print_table
-from tidelog.pipelines.lake import compaction, conversion, expiry
+from tidelog.pipelines.lake import compaction, expiry
 from tidelog.pipelines.lake.form import LakeError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-    from tidelog.pipelines.lake.form import LakeSettings
 
 
 @contextmanager
@@ -92,16 +90,3 @@ def expire(
         print_table(columns, rows, right=columns[1:])
     if failures:
         raise LakeError("; ".join(failures))
-
-
-def convert(settings: LakeSettings, *, json: bool) -> None:
-    """Convert a lake of plain Parquet."""
-    total = sum(1 for _ in settings.root.glob(f"*/{conversion.DATE}=*/*.parquet"))
-    with _bar("convert", total) as on_file:
-        done = conversion.convert(settings, on_file)
-    if json:
-        print_json(done)
-        return
-    columns = ("table", "rows", "files before", "files after")
-    rows = [(each.table, each.rows, each.files_before, each.files_after) for each in done]
-    print_table(columns, rows, right=columns[1:])

@@ -51,7 +51,7 @@ _RUN_EXAMPLES = (
     "tidelog pipeline run all",
     "tidelog pipeline run earnings --once",
     "tidelog pipeline run all --metrics 127.0.0.1:9405",
-    "tidelog pipeline run collect --lake parquet",
+    "tidelog pipeline run collect --lake-warehouse s3://bucket/events",
     "tidelog pipeline run collect --master spark://cluster:7077 --conf spark.executor.memory=2g",
     "tidelog pipeline run all --cassandra db1,db2 --cassandra-config cassandra.properties",
 )

@@ -11,14 +11,7 @@ import typer
 
 from tidelog.cli.connect import parse_assignments
 from tidelog.cli.failure import WrongUsage
-from tidelog.cli.lake.options import (
-    DEFAULT_CATALOG,
-    DEFAULT_DIRECTORY,
-    CatalogOptions,
-    Directory,
-    LakeForm,
-    lake_form,
-)
+from tidelog.cli.lake.options import DEFAULT_CATALOG, DEFAULT_DIRECTORY, CatalogOptions, Directory
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -231,7 +224,6 @@ class Work:
     master: Master = "local[*]"
     format: Format = "tidelog"
     store: TableStore = DEFAULT_STORE
-    lake: LakeForm = None
     catalog: CatalogOptions = DEFAULT_CATALOG
     conf: Conf = None
     phones: Phones = DEFAULT_PHONES
@@ -244,7 +236,6 @@ class Work:
             "state_partitions": self.state_partitions,
             "rules": self.rules,
             "format": self.format,
-            "lake_form": lake_form(self.lake),
             "lake_catalog": self.catalog.lake_catalog,
             "lake_properties": self.catalog.properties,
             "lake_warehouse": self.catalog.lake_warehouse,

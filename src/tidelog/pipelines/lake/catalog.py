@@ -6,7 +6,7 @@
 
 With a REST catalog the tables are where that puts them; with a warehouse they are in an object store, as
 ``<warehouse>/<table>-<unique>/…``, and the catalog alone is in the lake's directory. Tables are in the
-namespace ``tidelog``, partitioned by the day of ``event_time``. Columns are only ever added: a file of before
+namespace ``tidelog``, partitioned by the day of ``event_time``. Columns are only ever added: an older file
 reads as null there. Used on the driver and by ``tidelog lake``; PyIceberg is loaded when a catalog is opened.
 """
 
@@ -21,7 +21,6 @@ from tidelog.pipelines.lake.data_files import DAY, EVENT_TIME, FIELD_ID, TableFi
 from tidelog.pipelines.lake.form import (
     SQLITE,
     LakeError,
-    LakeNote,
     LakeSettings,
     first_line,
     lake_note,
@@ -49,38 +48,28 @@ _PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "history.expire.min-snapshots-to-keep": str(KEPT_SNAPSHOTS),
 }
-_INSTALL = (
-    'Iceberg tables need PyIceberg, which is not installed: pip install "tidelog[spark]", or take plain '
-    "Parquet with --lake parquet"
-)
+_INSTALL = 'the lake needs PyIceberg, which is not installed: pip install "tidelog[spark]"'
 
 
 class LakeCatalog:
     """The catalog of one lake."""
 
-    def __init__(self, settings: LakeSettings, note: LakeNote | None = None) -> None:
-        """``note`` says what the lake is about to become; its directory goes on saying what it is."""
+    def __init__(self, settings: LakeSettings) -> None:
         self._root = settings.root.absolute()
-        self._note = note or wanted_note(settings)
-        if self._note.form != "iceberg":
-            raise LakeError(
-                f"the lake {settings.root} is plain Parquet, which has no catalog: take it over with "
-                "`tidelog lake convert`"
-            )
+        self._note = wanted_note(settings)
         try:
             self._root.mkdir(parents=True, exist_ok=True)
         except OSError as failure:
             raise LakeError(f"the lake {settings.root} cannot be written: {failure}") from failure
         self._catalog = self._opened(settings)
-        there = lake_note(settings) if note is None else None
+        there = lake_note(settings)
         if there is not None:
             note_moved(settings, there)
             return
         # Nothing is noted before the catalog and the store have answered: they may be another's addresses.
         if self._note.warehouse:
             self._asked(self._try_store)
-        if note is None:
-            write_note(self._root, self._note)
+        write_note(self._root, self._note)
 
     def _opened(self, settings: LakeSettings) -> Catalog:
         try:

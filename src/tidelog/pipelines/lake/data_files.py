@@ -6,6 +6,10 @@ A task writes files where they are to stay, under names that nobody else has; no
 driver has committed them, with the counts and bounds that the task tells (:class:`WrittenFile`). A task
 that is repeated, or a batch that fails, leaves files that belong to no table, until ``lake.expiry`` removes
 them. Runs in Spark's tasks, and without PyIceberg where files are on a file system.
+
+Rows wait until they fill a row group, so memory holds at most a row group for each table and day. Whoever
+writes events says how many days there are: only files of days that have filled a row group stay open, others
+are written at the end, one after the other.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlparse
 
 import msgspec
@@ -23,12 +27,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from tidelog.pipelines.lake.day_files import DayFiles, DayOfTable
-
 EVENT_TIME = "event_time"
 DAY = f"{EVENT_TIME}_day"
 """The partition of a row: the day of its time, in UTC."""
 FIELD_ID = b"PARQUET:field_id"
+ROW_GROUP_ROWS = 65_536
 BOUND_CHARACTERS = 16
 _LAST_CHARACTER = 0x10FFFF
 _SURROGATES = range(0xD800, 0xE000)
@@ -72,14 +75,21 @@ def local_path(location: str) -> Path | None:
     return Path(f"{uri.netloc}{uri.path}") if uri.scheme == "file" else None
 
 
+class _DayOfTable(NamedTuple):
+    """Whose rows a file has."""
+
+    table: str
+    day: str
+
+
 class TaskDataFiles:
-    """Writes the rows of one task."""
+    """Writes the rows of one task, a file for each table and day."""
 
     def __init__(self, tables: Iterable[TableFiles]) -> None:
         self._tables = {table.name: table for table in tables}
-        self._files: DayFiles[_DataFile] = DayFiles(
-            lambda key, schema: _DataFile(self._tables[key.table], key.day, schema)
-        )
+        self._waiting: dict[_DayOfTable, list[pa.Table]] = {}
+        self._open: dict[_DayOfTable, _DataFile] = {}
+        self._rows: dict[_DayOfTable, int] = {}
 
     def add(self, rows: pa.Table, by: str) -> None:
         """Take rows whose column ``by`` names their table; those of no table are left out."""
@@ -97,11 +107,31 @@ class TaskDataFiles:
             chosen = wanted
             if len(found) > 1:
                 chosen = wanted.filter(pc.is_null(days) if day is None else pc.equal(days, day))
-            self._files.add(DayOfTable(table, day or "null"), chosen)
+            self._add(_DayOfTable(table, day or "null"), chosen)
 
     def finish(self) -> list[WrittenFile]:
         """End all files."""
-        return [writer.told(rows) for _, writer, rows in self._files.close()]
+        written = []
+        for key, rows in self._rows.items():
+            if key in self._waiting:
+                self._flush(key)
+            file = self._open.pop(key)
+            file.close()
+            written.append(file.told(rows))
+        return written
+
+    def _add(self, key: _DayOfTable, rows: pa.Table) -> None:
+        waiting = self._waiting.setdefault(key, [])
+        waiting.append(rows)
+        self._rows[key] = self._rows.get(key, 0) + rows.num_rows
+        if sum(part.num_rows for part in waiting) >= ROW_GROUP_ROWS:
+            self._flush(key)
+
+    def _flush(self, key: _DayOfTable) -> None:
+        rows = pa.concat_tables(self._waiting.pop(key))
+        if key not in self._open:
+            self._open[key] = _DataFile(self._tables[key.table], key.day, rows.schema)
+        self._open[key].write_table(rows)
 
 
 class _DataFile:

@@ -1,12 +1,11 @@
-"""What a lake's directory holds: Iceberg tables of some catalog, or plain Parquet; a note in it says which.
+"""What a lake's directory holds: Iceberg tables of some catalog; a note in it says which.
 
     <lake>/lake.json    {"form": "iceberg", "catalog": "sqlite" or a REST catalog's URI, "root": its path,
                          "warehouse": where the tables are, if that is an object store, and then
                          "id": by which a copy of the directory is known}
-    <lake>/lake.json.converting     the same of what a conversion under way is making of it
 
-A lake has one form for life. One that was there before the note came is known by its directories. Nothing
-here imports PyIceberg. Called by who opens a lake, before anything is read or written.
+A directory that holds anything else is refused. Nothing here imports PyIceberg. Called by who opens a lake,
+before anything is read or written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, get_args
 from urllib.parse import urlparse
 
 import msgspec
@@ -24,14 +22,11 @@ import msgspec
 from tidelog.errors import TidelogError
 from tidelog.unreadable import UNREADABLE
 
-Form = Literal["iceberg", "parquet"]
-FORMS: tuple[Form, ...] = get_args(Form)
 STORES = ("s3", "gs", "oss")
 """Schemes of object stores that PyIceberg reaches through PyArrow; those of Azure it does not."""
 SQLITE = "sqlite"
 """The catalog in the lake's own directory."""
 _NOTE = "lake.json"
-_CONVERTING = "lake.json.converting"
 
 
 class LakeError(TidelogError):
@@ -48,8 +43,6 @@ class LakeSettings:
     """Which lake somebody means."""
 
     root: Path
-    form: Form | None = None
-    """None: that of the lake that is there; a new one has Iceberg tables."""
     catalog: str | None = None
     """The URI of a REST catalog; None: that of the lake that is there; a new one has one of its own."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -59,12 +52,11 @@ class LakeSettings:
     there; a new one has them in its directory, or where its REST catalog puts them."""
 
 
-class LakeNote(msgspec.Struct, frozen=True):
+class LakeNote(msgspec.Struct, frozen=True, tag_field="form", tag="iceberg"):
     """What a lake is."""
 
-    form: Form
-    catalog: str = ""
-    root: str = ""
+    catalog: str
+    root: str
     warehouse: str = ""
     id: str = ""
 
@@ -76,15 +68,10 @@ def lake_note(settings: LakeSettings) -> LakeNote | None:
     """
     there = _read(settings.root)
     if there is None:
-        if settings.form == "parquet" and settings.catalog is not None:
-            raise LakeError(_NO_CATALOG)
+        _refuse_plain_files(settings.root)
         if settings.warehouse is not None:
-            check_warehouse(settings)
+            _check_warehouse(settings)
         return None
-    if settings.form is not None and settings.form != there.form:
-        raise LakeError(_other_form(settings.root, there.form, settings.form))
-    if there.form == "parquet" and settings.catalog is not None:
-        raise LakeError(_NO_CATALOG if settings.form else _other_form(settings.root, "parquet", "iceberg"))
     if settings.catalog is not None and settings.catalog != there.catalog:
         kept = "in its own directory" if there.catalog == SQLITE else f"at {there.catalog}"
         raise LakeError(
@@ -125,81 +112,39 @@ def note_moved(settings: LakeSettings, there: LakeNote) -> None:
 
 
 def wanted_note(settings: LakeSettings) -> LakeNote:
-    """What the lake is, or is to be: who opens a new one writes it, before anything is in it."""
-    wanted = lake_note(settings)
-    if wanted is None:
-        wanted = LakeNote("parquet") if settings.form == "parquet" else iceberg_note(settings)
-    check_properties(settings, wanted)
-    return wanted
+    """What the lake is, or is to be: who opens a new one writes it, before anything is in it.
 
-
-def check_properties(settings: LakeSettings, note: LakeNote) -> None:
-    """Refuse properties where nobody would look at them."""
-    if settings.properties and not note.warehouse and note.catalog in ("", SQLITE):
+    :raises LakeError: there are properties that nobody would look at.
+    """
+    wanted = lake_note(settings) or _new_note(settings)
+    if settings.properties and not wanted.warehouse and wanted.catalog == SQLITE:
         raise LakeError(
             f"the lake {settings.root} has neither a REST catalog nor an object store, which --lake-property "
             "is for: leave it out, or say --lake-catalog or --lake-warehouse with a new lake"
         )
+    return wanted
 
 
-def iceberg_note(settings: LakeSettings) -> LakeNote:
-    """What a lake of Iceberg tables is to be called."""
+def _new_note(settings: LakeSettings) -> LakeNote:
     warehouse = (settings.warehouse or "").rstrip("/")
     root = str(settings.root.absolute())
-    return LakeNote(
-        "iceberg", settings.catalog or SQLITE, root, warehouse, uuid.uuid4().hex if warehouse else ""
-    )
+    return LakeNote(settings.catalog or SQLITE, root, warehouse, uuid.uuid4().hex if warehouse else "")
 
 
 def write_note(root: Path, note: LakeNote) -> None:
     """Make a directory the lake that the note says."""
-    _write(root / _NOTE, note)
-
-
-def _write(path: Path, note: LakeNote) -> None:
+    path = root / _NOTE
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        root.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_name(f"{path.name}.unfinished")
         unfinished.write_bytes(msgspec.json.encode(note) + b"\n")
         unfinished.replace(path)
     except OSError as failure:
-        raise LakeError(f"the lake {path.parent} cannot be written: {failure}") from failure
-
-
-def check_conversion(root: Path, note: LakeNote) -> None:
-    """Refuse to go on with an interrupted conversion elsewhere than where it has put tables already."""
-    begun = _note_in(root / _CONVERTING)
-    if begun is None or (begun.catalog, begun.warehouse) == (note.catalog, note.warehouse):
-        return
-    if begun.warehouse:
-        there, mend = f"under {begun.warehouse}", f"with --lake-warehouse {begun.warehouse}"
-    elif begun.catalog != SQLITE:
-        there, mend = f"into the catalog {begun.catalog}", f"with --lake-catalog {begun.catalog}"
-    else:
-        other = "--lake-warehouse" if note.warehouse else "--lake-catalog"
-        there, mend = "into its own directory", f"without {other}"
-    raise LakeError(f"the lake {root}: an interrupted conversion has put tables {there}: repeat it {mend}")
-
-
-def write_conversion(root: Path, note: LakeNote) -> None:
-    """Remember where a conversion puts tables, until the lake's note says so."""
-    _write(root / _CONVERTING, note)
-
-
-def end_conversion(root: Path) -> None:
-    """Forget that; the lake's note is written."""
-    (root / _CONVERTING).unlink(missing_ok=True)
+        raise LakeError(f"the lake {root} cannot be written: {failure}") from failure
 
 
 def _read(root: Path) -> LakeNote | None:
-    found = _note_in(root / _NOTE)
-    if found is not None:
-        return found
-    before_notes = (root / "_batches").is_dir() or any(root.glob("*/date=*"))
-    return LakeNote("parquet") if before_notes else None
-
-
-def _note_in(path: Path) -> LakeNote | None:
+    path = root / _NOTE
     try:
         return msgspec.json.decode(path.read_bytes(), type=LakeNote)
     except (FileNotFoundError, NotADirectoryError):
@@ -207,7 +152,19 @@ def _note_in(path: Path) -> LakeNote | None:
     except OSError as failure:
         raise LakeError(f"{path}, which says what the lake is, cannot be read: {failure}") from failure
     except UNREADABLE as error:
-        raise LakeError(f"{path} does not say what the lake is: {error}; restore it from a copy") from error
+        raise LakeError(
+            f"{path} does not describe a lake of Iceberg tables: {error}; restore it from a copy, delete the "
+            "lake and backfill, or give another --directory"
+        ) from error
+
+
+def _refuse_plain_files(root: Path) -> None:
+    """Refuse a lake of before there were Iceberg tables: it would become one beside its own files."""
+    if (root / "_batches").is_dir() or any(root.glob("*/date=*")):
+        raise LakeError(
+            f"the lake {root} is plain Parquet, which this version does not read: delete it and backfill, or "
+            "give another --directory"
+        )
 
 
 def _same_place(root: Path, made: Path) -> bool:
@@ -219,13 +176,8 @@ def _same_place(root: Path, made: Path) -> bool:
         return False
 
 
-_NO_CATALOG = "--lake-catalog is for Iceberg tables: plain Parquet (--lake parquet) has no catalog"
-
-
-def check_warehouse(settings: LakeSettings) -> None:
+def _check_warehouse(settings: LakeSettings) -> None:
     """Refuse what cannot be where a new lake's tables are."""
-    if settings.form == "parquet":
-        raise LakeError("--lake-warehouse is for Iceberg tables: plain Parquet (--lake parquet) is on disks")
     if settings.catalog is not None:
         raise LakeError(
             "a REST catalog says itself where tables are: leave --lake-warehouse out, or choose among its "
@@ -247,15 +199,3 @@ def check_warehouse(settings: LakeSettings) -> None:
             f"--lake-warehouse {settings.warehouse!r} is no place in an object store: write s3://bucket/path "
             f"(schemes: {', '.join(STORES)}); a path of a file system is chosen by --directory"
         )
-
-
-def _other_form(root: Path, there: Form, wanted: Form) -> str:
-    if there == "parquet":
-        return (
-            f"the lake {root} is plain Parquet, not {wanted}: leave --lake out to go on with it, take it "
-            "over with `tidelog lake convert`, or give another --directory"
-        )
-    return (
-        f"the lake {root} has Iceberg tables, not {wanted}: leave --lake out to go on with it, or give "
-        "another --directory"
-    )

@@ -57,16 +57,15 @@ def replace_files(
     summary: Mapping[str, str],
     *,
     known_deletes: frozenset[str],
-    properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Put ``new`` in the place of ``old``; ``properties`` of the table are set with it.
+    """Put ``new`` in the place of ``old``.
 
     ``known_deletes`` are the table's :func:`delete_manifests` when ``old`` were looked for: the snapshot of
     then may be gone by now, with its manifests.
 
     :raises FilesGoneError: some of ``old``, or of their rows, are not there any more; ``new`` were removed.
     """
-    if not old and not new and not properties:
+    if not old and not new:
         return
     gone = frozenset(old)
 
@@ -77,7 +76,7 @@ def replace_files(
                 f"another engine has deleted rows of table {table.name()[-1]} meanwhile: try again"
             )
         added = [data_file(file, table) for file in new]
-        return Change(operation if old else "append", added, gone, summary, properties or {})
+        return Change(operation if old else "append", added, gone, summary)
 
     try:
         commit(table, decide)

@@ -286,9 +286,7 @@ def test_a_lake_stays_where_its_tables_are(tmp_path: Path, store: ObjectStore) -
     with pytest.raises(LakeError, match=f"has its tables under {WAREHOUSE}: leave --lake-warehouse out"):
         LakeCatalog(replace(settings, warehouse=f"s3://{BUCKET}/others"))
     with pytest.raises(LakeError, match="a REST catalog says itself where tables are"):
-        LakeCatalog(LakeSettings(tmp_path / "rest", None, "http://127.0.0.1:1", warehouse=WAREHOUSE))
-    with pytest.raises(LakeError, match=r"--lake-warehouse is for Iceberg tables: plain Parquet"):
-        LakeCatalog(LakeSettings(tmp_path / "plain", "parquet", warehouse=WAREHOUSE))
+        LakeCatalog(LakeSettings(tmp_path / "rest", "http://127.0.0.1:1", warehouse=WAREHOUSE))
 
 
 def test_the_directory_of_its_catalog_may_be_moved(tmp_path: Path, store: ObjectStore) -> None:

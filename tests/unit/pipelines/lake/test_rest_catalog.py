@@ -23,7 +23,7 @@ def server(tmp_path: Path) -> Iterator[RestCatalog]:
 
 
 def test_tables_are_made_written_and_kept_up_there(tmp_path: Path, server: RestCatalog) -> None:
-    settings = LakeSettings(tmp_path / "lake", None, server.uri, {"token": TOKEN})
+    settings = LakeSettings(tmp_path / "lake", server.uri, {"token": TOKEN})
     table = LakeCatalog(settings).ensure(TABLE, COLUMNS)
     for version in range(3):
         assert collect(table, version, version)
@@ -46,12 +46,12 @@ def test_its_token_may_be_in_the_environment(
     monkeypatch.setenv("PYICEBERG_CATALOG__TIDELOG__TOKEN", TOKEN)
     monkeypatch.setenv("PYICEBERG_CATALOG__TIDELOG__S3__SECRET_ACCESS_KEY", "for tasks")
     monkeypatch.setattr("pyiceberg.catalog._ENV_CONFIG", Config())  # which it reads when it is loaded
-    table = LakeCatalog(LakeSettings(tmp_path / "lake", None, server.uri)).ensure(TABLE, COLUMNS)
+    table = LakeCatalog(LakeSettings(tmp_path / "lake", server.uri)).ensure(TABLE, COLUMNS)
     assert table.io.properties["s3.secret-access-key"] == "for tasks"
 
 
 def test_an_answer_that_is_lost_leaves_the_batch_once(tmp_path: Path, server: RestCatalog) -> None:
-    settings = LakeSettings(tmp_path / "lake", None, server.uri, {"token": TOKEN})
+    settings = LakeSettings(tmp_path / "lake", server.uri, {"token": TOKEN})
     table = LakeCatalog(settings).ensure(TABLE, COLUMNS)
     server.lost_answers = 1
     assert collect(table, 0, 1)
@@ -64,8 +64,8 @@ def test_a_catalog_that_lets_nobody_in_or_is_not_there_is_one_sentence(
     tmp_path: Path, server: RestCatalog
 ) -> None:
     with pytest.raises(LakeError, match=r"catalog http://127.* cannot be used: UnauthorizedError"):
-        LakeCatalog(LakeSettings(tmp_path / "lake", None, server.uri))
+        LakeCatalog(LakeSettings(tmp_path / "lake", server.uri))
     with pytest.raises(LakeError, match=r"catalog http://127.0.0.1:1 cannot be used: ConnectionError"):
-        LakeCatalog(LakeSettings(tmp_path / "lake", None, "http://127.0.0.1:1"))
+        LakeCatalog(LakeSettings(tmp_path / "lake", "http://127.0.0.1:1"))
     # A wrong address is not what the lake is remembered by.
-    LakeCatalog(LakeSettings(tmp_path / "lake", None, server.uri, {"token": TOKEN}))
+    LakeCatalog(LakeSettings(tmp_path / "lake", server.uri, {"token": TOKEN}))

@@ -10,10 +10,8 @@ import pyarrow as pa
 import pytest
 from tests.unit.pipelines.lake.rig import NOON, catalog
 
-from tidelog.pipelines.framework.sinks import iceberg
-from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
-from tidelog.pipelines.framework.sinks.lake import Lake
-from tidelog.pipelines.framework.sinks.parquet import ParquetLake
+from tidelog.pipelines.framework.sinks import lake as lakes
+from tidelog.pipelines.framework.sinks.lake import Lake, answer_of
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableSpec
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.form import LakeSettings
@@ -30,8 +28,8 @@ TABLES = tuple(
 )
 
 
-def lake_of(form: str, root: Path) -> Lake:
-    lake: Lake = IcebergLake(LakeSettings(root)) if form == "iceberg" else ParquetLake(root)
+def lake_of(root: Path) -> Lake:
+    lake = Lake(LakeSettings(root))
     for table in TABLES:
         lake.ensure(table)
     return lake
@@ -51,20 +49,16 @@ def batch(lake: Lake, version: int, tasks: int = 2) -> dict[str, int]:
                 "partition": [number],
             }
             task.add_to(table, pa.table(columns))
-        answers.append(task.finish())
-    try:
-        return lake.commit(write, answers, Batch("query", version))
-    finally:
-        lake.discard(write)
+        answers.append(answer_of(task))
+    return lake.commit(write, answers, Batch("query", version))
 
 
 def rows(lake: Lake, table: TableSpec) -> Counter[Any]:
     return Counter((row["event_id"], row["partition"]) for row in lake.rows(table))
 
 
-@pytest.mark.parametrize("form", ["iceberg", "parquet"])
-def test_tables_without_rows_stay_as_they_are(tmp_path: Path, form: str) -> None:
-    lake = lake_of(form, tmp_path)
+def test_tables_without_rows_stay_as_they_are(tmp_path: Path) -> None:
+    lake = lake_of(tmp_path)
     assert batch(lake, 0) == {"credit": 2, "login": 2, "install": 0}
     assert rows(lake, TABLES[2]) == Counter()
     assert rows(lake, TABLES[0]) == Counter([("e-0", 0), ("e-0", 1)])
@@ -73,18 +67,18 @@ def test_tables_without_rows_stay_as_they_are(tmp_path: Path, form: str) -> None
 def test_a_kill_between_the_commits_of_two_tables_is_mended_by_the_replay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    batch(lake_of("iceberg", tmp_path), 0)
+    batch(lake_of(tmp_path), 0)
 
     def cut_off(table: Any, *arguments: Any) -> bool:
         if table.name()[-1] == "login":
             raise KeyboardInterrupt
         return append_batch(table, *arguments)
 
-    monkeypatch.setattr(iceberg, "append_batch", cut_off)
+    monkeypatch.setattr(lakes, "append_batch", cut_off)
     with pytest.raises(KeyboardInterrupt):
-        batch(lake_of("iceberg", tmp_path), 1)
+        batch(lake_of(tmp_path), 1)
     monkeypatch.undo()
-    lake = lake_of("iceberg", tmp_path)
+    lake = lake_of(tmp_path)
     assert len(rows(lake, TABLES[0])) == 4
     assert len(rows(lake, TABLES[1])) == 2
     batch(lake, 1)
@@ -98,7 +92,7 @@ def test_a_kill_between_the_commits_of_two_tables_is_mended_by_the_replay(
 
 
 def test_a_batch_that_comes_again_in_other_tasks_adds_nothing(tmp_path: Path) -> None:
-    lake = lake_of("iceberg", tmp_path)
+    lake = lake_of(tmp_path)
     batch(lake, 0, tasks=3)
     files = set(tmp_path.rglob("*.parquet"))
     batch(lake, 0, tasks=1)

@@ -1,12 +1,10 @@
-"""Chooses the stores: Cassandra when there are contact points, else an SQLite file; the lake in its form."""
+"""Chooses the stores: Cassandra when there are contact points, else an SQLite file; and the lake."""
 
 from __future__ import annotations
 
 from tidelog.pipelines.framework.sinks.lake import Lake
-from tidelog.pipelines.framework.sinks.parquet import ParquetLake
 from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
-from tidelog.pipelines.lake.form import wanted_note, write_note
 from tidelog.pipelines.pipeline import PipelineSettings
 
 
@@ -18,18 +16,11 @@ def open_tables(settings: PipelineSettings) -> ChangingTableSink:
 
 
 def open_lake(settings: PipelineSettings) -> Lake:
-    """The lake, in the form that it has, or is to have where it is new.
+    """The lake, which is made where it is new.
 
-    :raises LakeError: it is there in another form.
+    :raises LakeError: it cannot be opened, or is not what the settings say.
     """
-    note = wanted_note(settings.lake_settings)
-    if note.form == "parquet":
-        write_note(settings.lake, note)
-        return ParquetLake(settings.lake)
-    # Plain Parquet does without PyIceberg.
-    from tidelog.pipelines.framework.sinks.iceberg import IcebergLake
-
-    return IcebergLake(settings.lake_settings)
+    return Lake(settings.lake_settings)
 
 
 def open_event_tables(settings: PipelineSettings) -> ChangingTableSink | None:

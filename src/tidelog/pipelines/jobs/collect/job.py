@@ -2,8 +2,8 @@
 
 A micro-batch is one Spark job. Its tasks parse records, write files for the lake, send rows to Cassandra
 where contact points are given, and write dead letters to their topic (``task_work``); the driver then
-commits the files to the lake. Each step may be repeated: the lake knows the batch by its number, or
-replaces its files, Cassandra upserts, the topic's sink knows the batch by its number. So a crash anywhere
+commits the files to the lake. Each step may be repeated: the lake knows the batch by its number,
+Cassandra upserts, the topic's sink knows the batch by its number. So a crash anywhere
 leaves nothing twice and nothing out. There is no watermark: an event is collected however late it comes,
 under the day it tells.
 """
@@ -74,14 +74,11 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
         batch = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
         sink = RecordSink(settings, batch)
         write = lake.begin(TABLES)
-        try:
-            work = collecting(write, tables, NAME, phones.now())
-            answers = work_on_parts(records, work, 1, writing_letters(sink))
-            lake.commit(write, files_of(answers), batch.batch)
-            sink.finish(told_of(answers))
-            count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
-        finally:
-            lake.discard(write)
+        work = collecting(write, tables, NAME, phones.now())
+        answers = work_on_parts(records, work, 1, writing_letters(sink))
+        lake.commit(write, files_of(answers), batch.batch)
+        sink.finish(told_of(answers))
+        count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
 
     return collect
 

@@ -18,7 +18,7 @@ from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.pipelines.framework.record_sink import RecordSink
-from tidelog.pipelines.framework.sinks.lake import LakeWrite
+from tidelog.pipelines.framework.sinks.lake import LakeWrite, answer_of
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes, with_rows
 from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
@@ -54,7 +54,7 @@ def collecting(
                 if letters.num_rows:
                     yield Parcel(0, LETTERS, to_bytes(letters))
         yield Parcel(0, QUALITY, quality.told())
-        yield Parcel(0, FILES, files.finish().encode())
+        yield Parcel(0, FILES, answer_of(files).encode())
 
     return packed
 
