@@ -6,8 +6,8 @@ partitions in order: Spark takes offsets for equal where their text is.
 
 Beside a topic stands its id, as a further name with no partitions, ``{"t": {"0": 12}, "t#id:aVkB…": {}}``.
 It tells a topic that was deleted and made anew from the one that was read. No topic's name has a ``#``, and
-Spark's connector, like earlier versions of this one, finds no offsets there and goes on; a checkpoint of
-either has no ids, and gets them with the next micro-batch. Brokers before Kafka 2.8 have none to give.
+Spark's connector finds no offsets there and goes on; a checkpoint of its has no ids, and gets them with the
+next micro-batch. Brokers before Kafka 2.8 have none to give.
 
 A *limit* is what a job says about where to begin or to end. ``spark.offset_reader`` turns it into offsets.
 """

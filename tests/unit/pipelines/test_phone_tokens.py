@@ -340,10 +340,12 @@ def test_what_ends_a_place_is_no_part_of_the_value_to_a_nonce() -> None:
     assert nonce_of(tokens.sealed(b"2x", b"t/0/1", 0)) != nonce_of(tokens.sealed(b"x", b"t/0/12", 0))
 
 
-def test_a_seal_of_before_places_were_in_it_is_not_opened_and_says_what_to_do() -> None:
+def test_a_seal_of_another_version_is_not_opened_and_says_what_to_do() -> None:
     tokens = PhoneTokens(TWO_KEYS, "CN")
     old = b"\x01" + tokens.sealed(b"x", PLACE, 0)[1:]
-    with pytest.raises(PhoneKeysError, match=r"sealed by an earlier version.*redrive` sends the record from"):
+    with pytest.raises(
+        PhoneKeysError, match=r"not sealed by a pipeline of this.*redrive` sends the record from"
+    ):
         tokens.opened(old, PLACE)
 
 

@@ -21,9 +21,8 @@ reason.
 
 Streams of ``StreamConsumer`` write letters, too: key, value and headers of the record, and behind these what
 ``client/consumer/failure_policy`` adds; of a record that was too large that alone, and the header
-``dead-letter.record`` (``left-out``). And there are letters of earlier releases, with the record's key as
-their own and the headers ``pipeline``, ``topic``, ``partition``, ``offset``, ``reason``. :func:`read_letter`
-knows all three. Whoever may write to the topic may write anything there: that is no letter, and None.
+``dead-letter.record`` (``left-out``). :func:`read_letter` knows both. Whoever may write to the topic may
+write anything there: that is no letter, and None.
 
 Written by ``dead_letter``, read by ``letter_reader``. Imports neither Spark nor Arrow.
 """
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
     from tidelog.pipelines.framework.phone_tokens import PhonesWritten, PhoneTokens
 
 HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "record", "key")
-_EARLIER = ("pipeline", "topic", "partition", "offset", "reason")
 _STREAM = tuple(
     f"dead-letter.{name}"
     for name in ("reason", "error", "attempts", "topic", "partition", "offset", "timestamp")
@@ -172,8 +170,6 @@ def read_letter(record: ConsumerRecord) -> Letter | None:
     names = tuple(name for name, _ in record.headers)
     if names[: len(HEADERS)] == HEADERS:
         return _pipelines(record)
-    if names == _EARLIER:
-        return _earlier(record)
     if names[-len(_STREAM) :] == _STREAM:
         return _streams(record)
     if names == _STREAM_LEFT_OUT and record.headers[-1][1] == LEFT_OUT:
@@ -208,25 +204,6 @@ def _pipelines(record: ConsumerRecord) -> Letter | None:
         own,
         carried == LEFT_OUT,
         seal,
-    )
-
-
-def _earlier(record: ConsumerRecord) -> Letter | None:
-    pipeline, topic, partition, offset, reason = (value for _, value in record.headers)
-    place = place_of(topic, partition, offset)
-    if place is None:
-        return None
-    return Letter(
-        record.partition,
-        record.offset,
-        record.timestamp,
-        _text(pipeline),
-        place,
-        NO_TIMESTAMP,
-        "unknown",
-        _text(reason),
-        record.key,
-        record.value,
     )
 
 

@@ -82,8 +82,7 @@ _HIGH, _LOW = "[dD][89abAB][0-9a-fA-F]{2}", "[dD][c-fC-F][0-9a-fA-F]{2}"
 _ESCAPED = re.compile(rf"\\u(?:({_HIGH})\\u({_LOW})|([0-9a-fA-F]{{4}}))")
 _NULS = re.compile("(?<!\0)\0{1,3}(?!\0)")
 """What UTF-16 and UTF-32 have beside each character of ASCII."""
-_UNPLACED_SEAL, _SEAL_VERSION = b"\x01", b"\x02"
-"""A seal of the first version is not bound to the place of its record."""
+_SEAL_VERSION = b"\x02"
 _NONCE_BYTES = 12
 
 
@@ -160,13 +159,11 @@ class PhoneTokens:
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-        if sealed[:1] == _UNPLACED_SEAL:
-            raise PhoneKeysError(
-                "this was sealed by an earlier version, for no record in particular, and is not opened: "
-                "`tidelog deadletters redrive` sends the record from its topic, as long as it is there"
-            )
         if sealed[:1] != _SEAL_VERSION or len(sealed) < 2 or len(sealed) < 2 + sealed[1] + _NONCE_BYTES:
-            raise PhoneKeysError("this is nothing that was sealed by a pipeline of this version")
+            raise PhoneKeysError(
+                "this was not sealed by a pipeline of this version: `tidelog deadletters redrive` sends the "
+                "record from its topic, as long as it is there"
+            )
         end = 2 + sealed[1]
         name = sealed[2:end].decode(errors="replace")
         key = self._keys.by_id(name)
