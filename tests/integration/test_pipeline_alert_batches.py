@@ -13,6 +13,7 @@ from tests.integration.pipeline_traffic import read_all
 
 from tidelog import Producer
 from tidelog.pipelines.framework.alert_job import KeyedBatches
+from tidelog.pipelines.framework.alert_state import StateError
 from tidelog.pipelines.framework.batch_terms import BatchTerms
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, ALERT_VERDICTS, DEAD_LETTERS
 from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
@@ -109,10 +110,6 @@ def test_a_batch_that_comes_again_is_judged_by_the_rules_and_verdicts_of_its_fir
         assert terms.of(3).rules.alert_score == 60
         told = terms.of(3).told(SwitchDetector(), 0)
         assert (told.rules.version, told.verdicts.dismissed) == ("1", {})
-    # One that an earlier release took, though no batch can be judged by it, does not stay for good.
-    (note,) = (state / "terms").iterdir()
-    note.write_text(note.read_text().replace('"quiet_s":86400', '"quiet_s":10000000000000'))
-    assert first.of(3).rules.quiet_s == 86_400
     taken = first.of(4)
     told = taken.told(SwitchDetector(), 0)
     assert (taken.rules.alert_score, told.rules.version) == (77, "2")
@@ -137,13 +134,31 @@ def test_the_watermark_of_a_checkpoint_does_not_go_back_when_rules_allow_more_la
         found = restarted.of(batch_id, newest_us + 1)
         assert (found.rules.lateness_s, found.watermark_us) == (86_400, newest_us - hour_us)
     assert restarted.of(6, newest_us + 2 * day_us).watermark_us == newest_us + day_us
-    # What an earlier release has settled does not say.
-    for note in (tmp_path / "state" / "terms").iterdir():
-        settled = msgspec.json.decode(note.read_bytes())
-        del settled["watermark_us"]
-        note.write_bytes(msgspec.json.encode(settled))
-    assert terms().of(6, newest_us).watermark_us == newest_us - day_us
-    assert terms().of(7, newest_us).watermark_us == newest_us - day_us
+
+
+@pytest.mark.parametrize(
+    ("known", "other"),
+    [
+        ('"quiet_s":86400', '"quiet_s":10000000000000'),
+        ('"watermark_us"', '"event_time_us"'),
+        ('"allow":{', '"allow":{"device":7,'),
+        ("{", "["),
+    ],
+)
+def test_terms_of_another_version_are_refused_and_stay_as_they_are(
+    settings: PipelineSettings, tmp_path: Path, known: str, other: str
+) -> None:
+    ensure_topics(settings, (ALERT_VERDICTS,))
+    terms = BatchTerms(settings, SwitchDetector(), tmp_path)
+    terms.of(3)
+    (path,) = (tmp_path / "terms").iterdir()
+    text = path.read_text().replace(known, other, 1)
+    assert text != path.read_text()
+    path.write_text(text)
+    sentence = r"terms/000000000003.json cannot be read .*: move its checkpoint directory away"
+    with pytest.raises(StateError, match=sentence):
+        terms.of(3)
+    assert path.read_text() == text
 
 
 def test_a_batch_that_comes_again_tells_of_the_same_verdicts(

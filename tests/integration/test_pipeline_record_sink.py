@@ -15,7 +15,6 @@ from tidelog.pipelines.framework.record_sink import (
     RECORD_SCHEMA,
     NamedBatch,
     RecordSink,
-    was_written,
     write_records,
 )
 from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, work_on_parts
@@ -61,9 +60,6 @@ def test_a_batch_is_written_once_in_the_same_run_or_in_another(bootstrap: str, t
     with pytest.raises(ReplayRefusedError, match="other rows now"):
         write(9, "second", b"e")
     assert [record.value for record in read_all(bootstrap, topic)] == [b"a", b"b", b"c", b"d"]
-    settings = PipelineSettings(bootstrap, Path())
-    known = [NamedBatch(f"app-{topic}", version, "third", streaming=True) for version in (8, 9, 10)]
-    assert [was_written(settings, batch) for batch in known] == [False, True, False]
 
 
 def test_an_attempt_that_hangs_is_fenced_before_the_next_one_asks_for_its_records(

@@ -112,6 +112,7 @@ class Detecting:
             msgspec.Raw(msgspec.json.encode({"allow": detector.allow})),
             self.verdicts,
             newest_us - detector.watermark_delay_us,
+            frozenset(),
         ).after(self.settled.get(self.batch_id - 1), detector.name)
         self.settled[self.batch_id] = settled
         batch = Batch(self.batch_id, settled.watermark_us, settled.watermark_us - detector.memory_us)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -178,14 +179,14 @@ def test_the_number_of_parts_is_that_of_the_first_run(tmp_path: Path) -> None:
     assert ledger_parts(PipelineSettings("", tmp_path / "other")).count == DEFAULT_PARTS
 
 
-def test_a_ledger_of_an_earlier_release_is_one_part(tmp_path: Path) -> None:
+def test_a_ledger_of_before_there_were_parts_is_refused_and_stays_as_it_is(tmp_path: Path) -> None:
     settings = PipelineSettings("", tmp_path)
     SqliteLedger(settings.tables).close()
-    parts = ledger_parts(settings)
-    assert (parts.count, parts.files) == (1, [settings.tables])
-    assert ledger_parts(settings) == parts
-    with pytest.raises(TidelogError, match="has 1 parts"):
-        ledger_parts(PipelineSettings("", tmp_path, state_partitions=4))
+    with pytest.raises(TidelogError, match=r"tables.sqlite holds a ledger of earnings.*: give another --d"):
+        ledger_parts(settings)
+    assert not (tmp_path / "earnings").exists()
+    # Cassandra's is no file.
+    assert ledger_parts(replace(settings, cassandra="127.0.0.1")).count == DEFAULT_PARTS
 
 
 def test_other_tables_in_the_file_are_no_ledger(tmp_path: Path) -> None:
@@ -195,8 +196,11 @@ def test_other_tables_in_the_file_are_no_ledger(tmp_path: Path) -> None:
     assert ledger_parts(settings).count == DEFAULT_PARTS
 
 
-def test_a_damaged_note_is_refused_with_the_mend(tmp_path: Path) -> None:
+@pytest.mark.parametrize("note", ["{", '{"parts":1,"single_file":true}', "{}"])
+def test_a_note_that_says_something_else_is_refused_with_the_mend(tmp_path: Path, note: str) -> None:
     ledger_parts(PipelineSettings("", tmp_path))
-    (tmp_path / "earnings" / "parts.json").write_text("{")
-    with pytest.raises(TidelogError, match="does not say how many parts the ledger has"):
+    path = tmp_path / "earnings" / "parts.json"
+    path.write_text(note)
+    with pytest.raises(TidelogError, match=r"does not say how many parts the ledger has .* delete it$"):
         ledger_parts(PipelineSettings("", tmp_path))
+    assert path.read_text() == note

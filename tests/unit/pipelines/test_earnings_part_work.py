@@ -116,10 +116,3 @@ def test_states_of_all_entries_come_first_then_letters_in_their_order_which_memo
     assert (topic, user) == (USER_EARNINGS, b"ann")
     assert letters == [(DEAD_LETTERS, b"%d" % number, LETTER_BYTES) for number in range(LETTERS_SENT)]
     assert peak_bytes < LETTERS_SENT * LETTER_BYTES / 2
-
-
-def test_letters_that_an_earlier_release_has_written_are_left_out(tmp_path: Path) -> None:
-    settings = PipelineSettings(UNREACHABLE, tmp_path, state_partitions=1)
-    sink = LettersSeen(settings)
-    list(BatchWork(settings, ledger_parts(settings), sink, "test", False)(0, parcels_with_letters()))
-    assert [topic for topic, _, _ in sink.seen] == [USER_EARNINGS]

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Generic
 import msgspec
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.alert_adoption import adopt
 from tidelog.pipelines.framework.alert_evidence import Window, time_text
-from tidelog.pipelines.framework.alert_state import newest_event_us, open_layout
+from tidelog.pipelines.framework.alert_state import WAY_OUT, layout_path, newest_event_us, open_layout
 from tidelog.pipelines.framework.alert_tasks import (
     AlertSink,
     Answer,
@@ -53,7 +52,7 @@ from tidelog.pipelines.framework.log_reach import ends, is_cut
 from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
 from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.quality import NOTHING
-from tidelog.pipelines.framework.query import start_query
+from tidelog.pipelines.framework.query import require_state, start_query
 from tidelog.pipelines.framework.record_sink import RECORD
 from tidelog.pipelines.framework.scratch_directory import remove_leftovers, scratch_directory
 from tidelog.pipelines.framework.sinks import open_tables
@@ -189,10 +188,11 @@ def start_detecting(
     session: SparkSession, settings: PipelineSettings, pipeline: Pipeline, detector: RuledDetector[RulesT]
 ) -> StreamingQuery:
     """Start the streaming query of a detecting pipeline."""
+    state = state_directory(settings, detector.name)
+    require_state(settings.checkpoint(detector.name), layout_path(state), WAY_OUT)
     prepare(settings, pipeline)
     make_private(settings.directory)
     remove_leftovers(settings.directory, f"backfill-{detector.name}")
-    adopt(session, settings, pipeline, detector, state_directory(settings, detector.name))
     raw = read_stream(session, settings, pipeline, pipeline.inputs)
     batches = KeyedBatches(settings, detector)
     return start_query(raw.writeStream.foreachBatch(batches.work_off), settings, detector.name)

@@ -40,7 +40,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines.framework.private_directory import keep_private, make_private
+from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.unreadable import UNREADABLE
 
 KEY, UNTIL = "key", "until_us"
@@ -72,7 +72,7 @@ class Layout(msgspec.Struct, frozen=True):
 
     buckets: int
     columns: list[str]
-    version: int = _VERSION
+    version: int
 
 
 def key_of(name: str) -> int:
@@ -112,45 +112,39 @@ def buckets_of(keys: pa.Array, buckets: int) -> pa.Array:
     return pc.bit_wise_and(keys, pa.scalar(buckets - 1, pa.uint64()))
 
 
+def layout_path(directory: Path) -> Path:
+    """The file that says how a state is laid out."""
+    return directory / "layout.json"
+
+
 def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) -> Layout:
     """The layout of a state, written down where there is none yet.
 
-    :raises StateError: it has another number of ``buckets``, or is of another release.
+    :raises StateError: it has another number of ``buckets``, or is of another version.
     """
-    path = directory / "layout.json"
+    path = layout_path(directory)
     try:
         layout = msgspec.json.decode(path.read_bytes(), type=Layout)
     except FileNotFoundError:
         buckets = buckets or DEFAULT_BUCKETS
         if buckets & (buckets - 1):
             raise StateError(f"{buckets} state partitions: it must be a power of two (1, 2, 4, …)") from None
-        layout = Layout(buckets, schema.names)
+        layout = Layout(buckets, schema.names, _VERSION)
         make_private(directory)
         write_whole(path, msgspec.json.encode(layout))
     except UNREADABLE as error:
-        raise StateError(f"{path} cannot be read ({error}): {_WAY_OUT}") from error
+        raise StateError(f"{path} cannot be read ({error}): {WAY_OUT}") from error
     if layout.version != _VERSION or layout.columns != schema.names:
-        raise StateError(f"{directory} holds the state of another release of Tidelog: {_WAY_OUT}")
+        raise StateError(f"{directory} holds the state of another version of Tidelog: {WAY_OUT}")
     if buckets not in (None, layout.buckets):
         raise StateError(
             f"{directory} has {layout.buckets} state partitions, and {buckets} are asked for: leave "
-            f"--state-partitions out, or {_WAY_OUT}"
+            f"--state-partitions out, or {WAY_OUT}"
         )
-    # That of an earlier release may be open to everybody.
-    keep_private(directory)
     return layout
 
 
-def has_layout(directory: Path, schema: pa.Schema) -> bool:
-    """Whether there is a state with these columns; False for none, and for one of an earlier release."""
-    try:
-        layout = msgspec.json.decode((directory / "layout.json").read_bytes(), type=Layout)
-    except (FileNotFoundError, *UNREADABLE):
-        return False
-    return layout.version == _VERSION and layout.columns == schema.names
-
-
-_WAY_OUT = (
+WAY_OUT = (
     "move its checkpoint directory away, start with --starting-offsets earliest (alerts have the same keys "
     "again) or latest, and let `tidelog pipeline backfill` look at what lies in between"
 )
@@ -226,7 +220,7 @@ class KeyedState:
             raise StateError(
                 f"{self._directory} knows of batch {there[-1]}, and batch {batch_id} is to be done again, "
                 f"but the state before it is not kept: a checkpoint can go back by {_KEPT_BATCHES - 1} "
-                f"batches; {_WAY_OUT}"
+                f"batches; {WAY_OUT}"
             )
         self.newest_us = 0
         """The time of the newest event that the bucket has seen, no later than its record's timestamp; 0
@@ -367,7 +361,7 @@ def _contents(path: Path) -> _Contents:
             metadata = pa.ipc.open_file(source).schema.metadata
         return msgspec.json.decode(metadata[_METADATA], type=_Contents)
     except (pa.ArrowException, *UNREADABLE, KeyError, TypeError) as error:
-        raise StateError(f"{path} cannot be read ({error}): {_WAY_OUT}") from error
+        raise StateError(f"{path} cannot be read ({error}): {WAY_OUT}") from error
 
 
 def _write_table(path: Path, table: pa.Table, contents: _Contents) -> None:

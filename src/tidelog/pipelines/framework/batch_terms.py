@@ -14,18 +14,21 @@ Called on the driver by ``alert_job``.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from tidelog.pipelines.framework.alert_state import write_whole
+from tidelog.pipelines.framework.alert_state import WAY_OUT, StateError, write_whole
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
 from tidelog.pipelines.framework.incidents import Terms, incident_id
 from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
 from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.unreadable import UNREADABLE
 
 RulesT = TypeVar("RulesT", bound=SectionRules)
 _KEPT = 8
@@ -49,9 +52,9 @@ class Settled(msgspec.Struct, frozen=True):
     given: msgspec.Raw
     """The rules as JSON."""
     verdicts: Verdicts
-    watermark_us: int = -NEVER_US
-    """What happened before this is late; earlier releases did not write it down."""
-    changed: frozenset[str] = frozenset()
+    watermark_us: int
+    """What happened before this is late."""
+    changed: frozenset[str]
     """The ids of incidents on which people, or the rules' allow lists, say something else than before."""
 
     def after(self, before: Settled | None, pipeline: str) -> Settled:
@@ -87,7 +90,7 @@ class _Silenced(NamedTuple):
 
 
 class _Lists(msgspec.Struct, frozen=True):
-    """What is the same in the rules of all pipelines and releases."""
+    """What is the same in the rules of all pipelines."""
 
     allow: dict[str, tuple[str, ...]] = {}
 
@@ -95,10 +98,10 @@ class _Lists(msgspec.Struct, frozen=True):
 class SettledTerms(Generic[RulesT]):
     """What was settled for a batch, with its rules."""
 
-    def __init__(self, settled: Settled, rules: RulesT, watermark_us: int) -> None:
+    def __init__(self, settled: Settled, rules: RulesT) -> None:
         self._settled = settled
         self.rules = rules
-        self.watermark_us = watermark_us
+        self.watermark_us = settled.watermark_us
 
     def told(self, detector: Detector, watermark_us: int) -> Terms:
         """As incidents are told by it."""
@@ -129,20 +132,15 @@ class BatchTerms(Generic[RulesT]):
         ``newest_us`` is the time of the newest event before it.
         """
         path = self._directory / f"{batch_id:012d}.json"
-        try:
-            return self._with_rules(_read(path), newest_us)
-        except (FileNotFoundError, msgspec.ValidationError):
-            # Or they are rules which an earlier release took, though no batch can be judged by them.
+        if path.exists():
+            settled = _read(path)
+        else:
             settled = self._settle(newest_us).after(self._before(batch_id), self._detector.name)
             make_private(self._directory)
             write_whole(path, msgspec.json.encode(settled))
             self._forget(batch_id)
-            return self._with_rules(settled, newest_us)
-
-    def _with_rules(self, settled: Settled, newest_us: int) -> SettledTerms[RulesT]:
-        rules = msgspec.json.decode(settled.given, type=self._type)
-        watermark_us = max(settled.watermark_us, self._watermark_us(rules, newest_us))
-        return SettledTerms(settled, rules, watermark_us)
+        with _naming(path):
+            return SettledTerms(settled, msgspec.json.decode(settled.given, type=self._type))
 
     def _settle(self, newest_us: int) -> Settled:
         ruled = self._rules.look()
@@ -151,11 +149,9 @@ class BatchTerms(Generic[RulesT]):
             ruled.digest,
             msgspec.Raw(msgspec.json.encode(ruled.rules)),
             read_verdicts(self._settings, self._detector.name),
-            self._watermark_us(ruled.rules, newest_us),
+            newest_us - self._detector.ruled(ruled.rules).watermark_delay_us,
+            frozenset(),
         )
-
-    def _watermark_us(self, rules: RulesT, newest_us: int) -> int:
-        return newest_us - self._detector.ruled(rules).watermark_delay_us
 
     def _before(self, batch_id: int) -> Settled | None:
         """What was settled for the last batch before this one, if there was one."""
@@ -169,4 +165,17 @@ class BatchTerms(Generic[RulesT]):
 
 
 def _read(path: Path) -> Settled:
-    return msgspec.json.decode(path.read_bytes(), type=Settled)
+    with _naming(path):
+        settled = msgspec.json.decode(path.read_bytes(), type=Settled)
+        # Here, where the file is known, and not when the next batch compares its lists.
+        msgspec.json.decode(settled.given, type=_Lists)
+        return settled
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    """What cannot be read is damaged, or of another version: there is no judging the batch again."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise StateError(f"{path} cannot be read ({error}): {WAY_OUT}") from error

@@ -6,8 +6,10 @@ query's micro-batch waits for all tasks of the others'.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.private_directory import keep_private, make_private
 from tidelog.pipelines.pipeline import PipelineSettings
 
@@ -16,6 +18,21 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 AVAILABLE_NOW = "available-now"
+
+
+def require_state(checkpoint: Path, state: Path, way_out: str) -> None:
+    """Refuse a checkpoint with micro-batches, but without the state that its pipeline keeps beside it.
+
+    A pipeline makes its state before its first micro-batch. Without it the checkpoint is of a version that
+    kept another one, or the state was removed; to go on with an empty one would be to forget.
+
+    :raises TidelogError: ``state``, a file, is missing.
+    """
+    has_batches = any(path.name.isdecimal() for path in (checkpoint / "offsets").glob("*"))
+    if has_batches and not state.exists():
+        raise TidelogError(
+            f"the checkpoint {checkpoint} has no {state}, which this version keeps with it: {way_out}"
+        )
 
 
 def start_query(writer: DataStreamWriter, settings: PipelineSettings, name: str) -> StreamingQuery:

@@ -25,8 +25,6 @@ from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions
 from tidelog.pipelines.framework.sinks.table import Batch
 from tidelog.pipelines.framework.source import connector_options
 from tidelog.spark.batch_writer import finish_write
-from tidelog.spark.epoch_producer import EpochProducer
-from tidelog.spark.epoch_record import task_name
 from tidelog.spark.epoch_task import write_exactly_once
 from tidelog.spark.write_message import WriteName, WrittenTask
 from tidelog.spark.write_options import write_options
@@ -90,7 +88,7 @@ class RecordSink:
             "txnVersion": str(batch.version),
             "replayCheck": "content" if same_content else "count",
         }
-        # Nothing is known of batches without records, and of those of earlier releases.
+        # Brokers know nothing of batches without records.
         self.options = replace(write_options(given, streaming=False), fails_on_missing_epoch=False)
         self._batch = batch
 
@@ -114,15 +112,6 @@ class RecordSink:
         tasks = [each for each in written if isinstance(each, WrittenTask)]
         finish_write([*tasks], self.options, commit=True)
         return sum(task.content.rows for task in tasks)
-
-
-def was_written(settings: PipelineSettings, batch: NamedBatch, task: int = 0) -> bool:
-    """Whether the brokers remember a write of this very batch by a task; asked on the driver."""
-    options = RecordSink(settings, batch).options
-    with EpochProducer(options.producer_options()) as client:
-        client.reach(options.broker_timeout_ms)
-        record = client.read_record(task_name(batch.application, task), stable=False)
-    return record is not None and record.version == batch.version
 
 
 def write_records(records: DataFrame, sink: RecordSink) -> int:

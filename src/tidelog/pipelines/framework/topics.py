@@ -2,7 +2,7 @@
 promise to keep what they were given do.
 
 Called before a pipeline or the generator starts. Topics that are there stay as they are, but for one thing:
-a topic of ``events.KEPT`` that has no retention of its own, because somebody else or an earlier release has
+a topic of ``events.KEPT`` that has no retention of its own, because somebody else has
 created it, gets that of the pipelines. A retention that an operator has set stays.
 """
 

@@ -16,7 +16,6 @@ from tidelog.pipelines.framework.alert_state import (
     KeyedState,
     StateError,
     StateReader,
-    has_layout,
     key_of,
     keys_of,
     newest_event_us,
@@ -115,7 +114,7 @@ def test_a_state_keeps_its_buckets_and_what_cannot_be_read_names_the_way_out(tmp
     assert open_layout(tmp_path / "s", SCHEMA).buckets == 8
     with pytest.raises(StateError, match="has 8 state partitions, and 2 are asked for: leave"):
         open_layout(tmp_path / "s", SCHEMA, 2)
-    with pytest.raises(StateError, match="another release of Tidelog: move its checkpoint directory away"):
+    with pytest.raises(StateError, match="another version of Tidelog: move its checkpoint directory away"):
         open_layout(tmp_path / "s", SCHEMA.append(pa.field("more", pa.string())), 8)
     with pytest.raises(StateError, match="3 state partitions: it must be a power of two"):
         open_layout(tmp_path / "t", SCHEMA, 3)
@@ -133,30 +132,38 @@ def test_keys_of_many_names_are_those_of_each_and_pairs_have_their_own() -> None
     assert len({*pairs, key_of("n"), key_of("m")}) == 5
 
 
-def test_a_layout_is_known_by_its_columns(tmp_path: Path) -> None:
-    assert not has_layout(tmp_path, SCHEMA)
-    open_layout(tmp_path, SCHEMA)
-    assert has_layout(tmp_path, SCHEMA)
-    assert not has_layout(tmp_path, SCHEMA.append(pa.field("another", pa.string())))
-    layout = (tmp_path / "layout.json").read_text()
-    (tmp_path / "layout.json").write_text(layout.replace('"version":2', '"version":1'))
-    assert not has_layout(tmp_path, SCHEMA), "its keys were CRCs, of 32 bits"
-    (tmp_path / "layout.json").write_text("no layout")
-    assert not has_layout(tmp_path, SCHEMA)
+@pytest.mark.parametrize(
+    ("layout", "sentence"),
+    [
+        (
+            '{"buckets":4,"columns":["key","until_us","name"],"version":1}',
+            "holds the state of another version",
+        ),
+        ('{"buckets":4,"columns":["key","until_us"],"version":2}', "holds the state of another version"),
+        ('{"buckets":4,"columns":["key","until_us","name"]}', r"layout.json cannot be read .*`version`"),
+        ("no layout", "layout.json cannot be read"),
+    ],
+)
+def test_a_state_of_another_version_is_refused_and_stays_as_it_is(
+    tmp_path: Path, layout: str, sentence: str
+) -> None:
+    (tmp_path / "layout.json").write_text(layout)
+    with pytest.raises(StateError, match=f"{sentence}.*: move its checkpoint directory away, start with"):
+        open_layout(tmp_path, SCHEMA)
+    assert (tmp_path / "layout.json").read_text() == layout
 
 
-def test_a_state_is_for_its_owner_alone_that_of_an_earlier_release_too(tmp_path: Path) -> None:
+def test_a_state_is_for_its_owner_alone(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        (tmp_path / "earlier").mkdir()
-        for state in (tmp_path / "new", tmp_path / "earlier"):
-            open_layout(state, SCHEMA)
-            bucket = KeyedState(state, 0, 0, SCHEMA)
-            bucket.commit(rows((1, 9, "13812345678")), 0, 1)
-            bucket.leave([b"13812345678"])
-            found = [state, *state.rglob("*")]
-            assert {each.stat().st_mode & 0o777 for each in found if each.is_dir()} == {0o700}
-            assert {each.stat().st_mode & 0o777 for each in found if each.is_file()} == {0o600}
-            assert len(found) == 5
+        state = tmp_path / "new"
+        open_layout(state, SCHEMA)
+        bucket = KeyedState(state, 0, 0, SCHEMA)
+        bucket.commit(rows((1, 9, "13812345678")), 0, 1)
+        bucket.leave([b"13812345678"])
+        found = [state, *state.rglob("*")]
+        assert {each.stat().st_mode & 0o777 for each in found if each.is_dir()} == {0o700}
+        assert {each.stat().st_mode & 0o777 for each in found if each.is_file()} == {0o600}
+        assert len(found) == 5
     finally:
         os.umask(before)

@@ -144,7 +144,7 @@ def _key(connection: sqlite3.Connection, table: TableSpec) -> tuple[str, ...]:
 
 
 def _add_column(connection: sqlite3.Connection, table: TableSpec, column: ColumnSpec) -> None:
-    """Add a column that an earlier release did not have; rows that are there have nothing in it."""
+    """Add a column that the table lacks; rows that are there have nothing in it."""
     try:
         connection.execute(f'ALTER TABLE "{table.name}" ADD COLUMN "{column.name}" {_TYPES[column.type]}')
     except sqlite3.OperationalError:

@@ -24,10 +24,17 @@ NAME = "earnings"
 
 
 def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    from tidelog.pipelines.framework.query import start_query
+    from tidelog.pipelines.framework.query import require_state, start_query
     from tidelog.pipelines.framework.source import read_stream
     from tidelog.pipelines.jobs.earnings.packing import COLUMNS
+    from tidelog.pipelines.jobs.earnings.parts import note_path
 
+    require_state(
+        settings.checkpoint(NAME),
+        note_path(settings),
+        "move the checkpoint away and start with --starting-offsets earliest, or have `tidelog pipeline "
+        "backfill earnings` make a ledger of what the log holds",
+    )
     batches = MicroBatches(settings, _prepare(settings))
     stream = read_stream(session, settings, PIPELINE, PIPELINE.inputs).select(*COLUMNS)
     return start_query(stream.writeStream.foreachBatch(batches.take), settings, NAME)
@@ -61,28 +68,23 @@ class MicroBatches:
         self._settings = settings
         self._parts = parts
         self._copy = SoleCopy(settings, PIPELINE.group)
-        self._is_first = True
         self._phones = PhonesOfSettings(settings)
 
     def take(self, records: DataFrame, batch_id: int) -> None:
         """Work off a batch of records; done when tables and topics are."""
         from tidelog.pipelines.framework.figures import count_quality
-        from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch, was_written
+        from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
         from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
         from tidelog.pipelines.jobs.earnings.packing import pack
         from tidelog.pipelines.jobs.earnings.part_work import BatchWork
 
         self._copy.check()
-        # An earlier release has written the letters of a batch by themselves, under the plain name.
-        earlier = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
-        with_letters = not (self._is_first and was_written(self._settings, earlier))
         batch = micro_batch(records.sparkSession, f"{PIPELINE.group}-parts", batch_id)
         # A backfill may have come between a batch and its return: states are others then, not more.
         sink = RecordSink(self._settings, batch, same_content=False)
-        work = BatchWork(self._settings, self._parts, sink, PIPELINE.group, with_letters)
+        work = BatchWork(self._settings, self._parts, sink, PIPELINE.group)
         answers = work_on_parts(records, pack(self._parts, NAME, self._phones.now()), self._parts.count, work)
         count_quality(self._settings.directory, NAME, work.finish(answers))
-        self._is_first = False
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:

@@ -59,8 +59,6 @@ class BatchWork:
     parts: LedgerParts
     sink: RecordSink
     group: str
-    with_letters: bool = True
-    """Whether dead letters are written; they are not where an earlier release has done so."""
 
     def __call__(self, part: int, parcels: Iterator[Parcel]) -> Iterator[str]:
         """Work off the parcels of a part; the answer is read by :meth:`finish`."""
@@ -78,10 +76,10 @@ class BatchWork:
         for parcel in parcels:
             if parcel.kind == QUALITY:
                 counted.append(parcel.data)
-            elif parcel.kind != LETTERS:
-                yield parcel
-            elif self.with_letters:
+            elif parcel.kind == LETTERS:
                 letters.add(part, parcel.data)
+            else:
+                yield parcel
 
     def take(
         self, part: int, credits: Sequence[Credit], steps: Sequence[TaskStep], letters: Iterable[bytes] = ()

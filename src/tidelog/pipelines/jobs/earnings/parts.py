@@ -3,8 +3,7 @@
 A part is the unit of work: one task merges the entries of its users and publishes their states, and no other
 task touches them. The number of parts is chosen when a ledger is made and kept with it, in
 ``earnings/parts.json`` of the pipelines' directory, whatever the number of cores is later: a user must be
-found where its entries are, and the exactly-once sink knows a batch by its tasks. A ledger of an earlier
-release, all of which is in ``tables.sqlite``, is one part.
+found where its entries are, and the exactly-once sink knows a batch by its tasks.
 """
 
 from __future__ import annotations
@@ -30,12 +29,9 @@ DEFAULT_PARTS = 4
 MAXIMUM_PARTS = 1024
 """Each part costs a transaction in every micro-batch."""
 
-_FILE = "parts.json"
 
-
-class _Note(msgspec.Struct):
+class _Note(msgspec.Struct, forbid_unknown_fields=True):
     parts: int
-    single_file: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +40,6 @@ class LedgerParts:
 
     count: int
     directory: Path
-    single_file: Path | None = None
-    """The file of the only part, where it is that of an earlier release."""
     host: str = field(default_factory=socket.gethostname)
     """The machine that has the files: the driver's, where this is made."""
 
@@ -55,7 +49,7 @@ class LedgerParts:
 
     def file(self, part: int) -> Path:
         """The SQLite file of a part."""
-        return self.single_file or self.directory / f"ledger-{part:04d}.sqlite"
+        return self.directory / f"ledger-{part:04d}.sqlite"
 
     @property
     def files(self) -> list[Path]:
@@ -68,8 +62,9 @@ def ledger_parts(settings: PipelineSettings) -> LedgerParts:
 
     :raises TidelogError: the ledger has another number of parts than is asked for.
     """
-    directory = settings.directory.absolute() / "earnings"
-    note = _noted(directory) or _make(directory, settings)
+    path = note_path(settings)
+    directory = path.parent
+    note = _noted(path) or _make(path, settings)
     if settings.state_partitions not in (None, note.parts):
         raise TidelogError(
             f"the ledger of earnings in {directory} has {note.parts} parts, and "
@@ -77,11 +72,15 @@ def ledger_parts(settings: PipelineSettings) -> LedgerParts:
             "stop the pipeline, move the ledger away and have `tidelog pipeline backfill earnings --from "
             "TIME --to TIME --state-partitions N` make a new one of what the log holds"
         )
-    return LedgerParts(note.parts, directory, settings.tables.absolute() if note.single_file else None)
+    return LedgerParts(note.parts, directory)
 
 
-def _noted(directory: Path) -> _Note | None:
-    path = directory / _FILE
+def note_path(settings: PipelineSettings) -> Path:
+    """Where the number of parts is kept; it is there before the first micro-batch."""
+    return settings.directory.absolute() / "earnings" / "parts.json"
+
+
+def _noted(path: Path) -> _Note | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=_Note)
     except FileNotFoundError:
@@ -89,34 +88,38 @@ def _noted(directory: Path) -> _Note | None:
     except UNREADABLE as error:
         raise TidelogError(
             f"{path} does not say how many parts the ledger has ({error}): write "
-            '{"parts": N} into it, N being the number of files ledger-….sqlite beside it'
+            '{"parts": N} into it, N being the number of files ledger-….sqlite beside it; if there are none, '
+            "delete it"
         ) from error
 
 
-def _make(directory: Path, settings: PipelineSettings) -> _Note:
+def _make(path: Path, settings: PipelineSettings) -> _Note:
     """Note the number of a new ledger; of two processes that do so at once the first one counts."""
-    if settings.cassandra is None and _is_old_ledger(settings.tables):
-        note = _Note(1, single_file=True)
-    else:
-        note = _Note(settings.state_partitions or DEFAULT_PARTS)
-    directory.mkdir(parents=True, exist_ok=True)
-    unfinished = directory / f"{_FILE}.{os.getpid()}"
-    unfinished.write_bytes(msgspec.json.encode(note))
+    if settings.cassandra is None:
+        _refuse_old_ledger(settings.tables)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}")
+    unfinished.write_bytes(msgspec.json.encode(_Note(settings.state_partitions or DEFAULT_PARTS)))
     try:
-        os.link(unfinished, directory / _FILE)
+        os.link(unfinished, path)
     except FileExistsError:
         # Another process was quicker; what it has noted is read below.
         pass
     finally:
         unfinished.unlink()
-    found = _noted(directory)
+    found = _noted(path)
     assert found is not None
     return found
 
 
-def _is_old_ledger(tables: Path) -> bool:
+def _refuse_old_ledger(tables: Path) -> None:
+    """Refuse a ledger of before there were parts: a new one would publish other totals of the same users."""
     if not tables.exists():
-        return False
+        return
     with closing(sqlite3.connect(f"{tables.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-        found = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'user_credits'").fetchone()
-        return found is not None
+        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'user_credits'").fetchone() is None:
+            return
+    raise TidelogError(
+        f"{tables} holds a ledger of earnings, which this version does not read: give another --directory, "
+        "or delete the file with all of its tables and have `tidelog pipeline backfill` fill them again"
+    )
