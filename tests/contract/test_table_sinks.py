@@ -26,7 +26,7 @@ from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableError, TableSpec
 from tidelog.pipelines.lake import compaction
 from tidelog.pipelines.lake.catalog import LakeCatalog
-from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeSettings
 from tidelog.pipelines.lake.replacing import replace_files
 from tidelog.pipelines.lake.snapshots import KEPT_SNAPSHOTS_PROPERTY, Change, commit
 

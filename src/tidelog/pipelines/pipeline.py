@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.cassandra_options import CassandraOptions
-from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from tests.unit.pipelines.lake.rig import (
 from tidelog.cli import commands
 from tidelog.cli.lake.command import size_text
 from tidelog.pipelines.lake.catalog import LakeCatalog
-from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeSettings
 
 
 @pytest.fixture

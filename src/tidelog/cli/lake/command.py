@@ -170,7 +170,7 @@ def _require() -> None:
 
 
 def _opened(directory: Path, options: CatalogOptions) -> LakeCatalog:
-    from tidelog.pipelines.lake.form import LakeSettings, lake_note
+    from tidelog.pipelines.lake.lake_note import LakeSettings, lake_note
 
     settings = LakeSettings(
         directory / "lake", options.lake_catalog, options.properties, options.lake_warehouse

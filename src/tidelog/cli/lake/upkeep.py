@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.cli.output import is_terminal, print_json, print_table
 from tidelog.pipelines.lake import compaction, expiry
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

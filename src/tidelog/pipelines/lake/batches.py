@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 from tidelog.pipelines.lake.snapshots import Change, commit, data_file, delete, live_entries
 
 if TYPE_CHECKING:

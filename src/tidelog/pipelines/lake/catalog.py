@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from tidelog.pipelines.lake.data_files import DAY, EVENT_TIME, FIELD_ID, TableFiles, local_path
-from tidelog.pipelines.lake.form import (
+from tidelog.pipelines.lake.lake_note import (
     SQLITE,
     LakeError,
     LakeSettings,

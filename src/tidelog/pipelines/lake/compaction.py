@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import TaskDataFiles, WrittenFile
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 from tidelog.pipelines.lake.replacing import replace_files
 from tidelog.pipelines.lake.snapshots import FilesGoneError, delete, delete_manifests
 

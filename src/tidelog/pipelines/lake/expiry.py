@@ -26,7 +26,7 @@ import msgspec
 
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import local_path
-from tidelog.pipelines.lake.form import LakeError, first_line
+from tidelog.pipelines.lake.lake_note import LakeError, first_line
 from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots, look_again
 from tidelog.unreadable import UNREADABLE
 

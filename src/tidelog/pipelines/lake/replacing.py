@@ -15,7 +15,7 @@ from datetime import date
 from typing import TYPE_CHECKING, Literal
 
 from tidelog.pipelines.lake.data_files import WrittenFile, local_path
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 from tidelog.pipelines.lake.snapshots import (
     Change,
     FilesGoneError,

@@ -15,7 +15,7 @@ from pyiceberg.manifest import DataFile, DataFileContent, FileFormat, ManifestCo
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import TaskDataFiles, WrittenFile
-from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeSettings
 from tidelog.pipelines.lake.snapshots import Change, _Attempt, _entry, live_entries
 
 if TYPE_CHECKING:

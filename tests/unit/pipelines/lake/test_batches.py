@@ -26,7 +26,7 @@ from tests.unit.pipelines.lake.rig import (
 
 from tidelog.pipelines.lake import snapshots
 from tidelog.pipelines.lake.batches import append_batch, last_batch
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 
 
 def test_batches_are_read_back_and_told_in_the_summary(tmp_path: Path) -> None:

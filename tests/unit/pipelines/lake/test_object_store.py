@@ -23,7 +23,7 @@ from tidelog.pipelines.lake import compaction, expiry
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.catalog import CATALOG_FILE, LakeCatalog, table_files
 from tidelog.pipelines.lake.expiry import Expired, ExpiryRule, expire
-from tidelog.pipelines.lake.form import STORES, LakeError, LakeSettings
+from tidelog.pipelines.lake.lake_note import STORES, LakeError, LakeSettings
 from tidelog.pipelines.lake.object_reader import ObjectReader
 
 EVERYTHING = ExpiryRule(older_than_s=0, keep=1, grace_s=0)

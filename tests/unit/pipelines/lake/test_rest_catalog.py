@@ -13,7 +13,7 @@ from tests.unit.pipelines.lake.rig import COLUMNS, TABLE, collect, expected
 from tidelog.pipelines.lake import compaction
 from tidelog.pipelines.lake.catalog import LakeCatalog
 from tidelog.pipelines.lake.expiry import ExpiryRule, expire
-from tidelog.pipelines.lake.form import LakeError, LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeError, LakeSettings
 
 
 @pytest.fixture

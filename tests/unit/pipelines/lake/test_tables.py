@@ -31,7 +31,7 @@ from tests.unit.pipelines.lake.rig import (
 from tidelog.pipelines.lake import compaction
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.data_files import TableFiles, TaskDataFiles, lower_bound, upper_bound
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -29,7 +29,7 @@ from tidelog.pipelines.lake import compaction, expiry
 from tidelog.pipelines.lake.batches import append_batch
 from tidelog.pipelines.lake.expiry import Expired, ExpiryRule, expire
 from tidelog.pipelines.lake.figures import data_files, figures
-from tidelog.pipelines.lake.form import LakeError
+from tidelog.pipelines.lake.lake_note import LakeError
 from tidelog.pipelines.lake.replacing import files_of_days, replace_files
 from tidelog.pipelines.lake.snapshots import KEPT_SNAPSHOTS_PROPERTY, FilesGoneError, delete_manifests
 

@@ -14,7 +14,7 @@ from tidelog.pipelines.framework.sinks import lake as lakes
 from tidelog.pipelines.framework.sinks.lake import Lake, answer_of
 from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableSpec
 from tidelog.pipelines.lake.batches import append_batch
-from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeSettings
 
 COLUMNS = (
     ColumnSpec("event_id", "string"),

@@ -39,7 +39,7 @@ from tidelog.pipelines.framework.sinks.table import (
 from tidelog.pipelines.lake.batches import APPLICATION, append_batch
 from tidelog.pipelines.lake.catalog import LakeCatalog, table_files
 from tidelog.pipelines.lake.data_files import EVENT_TIME, TableFiles, TaskDataFiles, WrittenFile, local_path
-from tidelog.pipelines.lake.form import LakeSettings
+from tidelog.pipelines.lake.lake_note import LakeSettings
 from tidelog.pipelines.lake.object_reader import ObjectReader
 from tidelog.pipelines.lake.replacing import files_of_days, replace_files
 from tidelog.pipelines.lake.snapshots import FilesGoneError, delete_manifests

@@ -9,7 +9,7 @@ from tests.unit.pipelines.lake.rig import catalog, collect, new_table
 
 from tidelog.pipelines.framework.sinks import open_lake
 from tidelog.pipelines.lake.catalog import LakeCatalog
-from tidelog.pipelines.lake.form import LakeError, LakeNote, LakeSettings, lake_note, wanted_note
+from tidelog.pipelines.lake.lake_note import LakeError, LakeNote, LakeSettings, lake_note, wanted_note
 from tidelog.pipelines.pipeline import PipelineSettings
 
 
@@ -59,7 +59,15 @@ def test_a_lake_that_was_moved_is_told_where_it_belongs(tmp_path: Path) -> None:
     assert catalog(tmp_path / "new").table("credit").scan().count() == 1
 
 
-@pytest.mark.parametrize("note", ["{", '{"form":"parquet"}', '{"form":"iceberg"}', "[]"])
+@pytest.mark.parametrize(
+    "note",
+    [
+        "{",
+        "[]",
+        '{"form":"iceberg"}',
+        '{"form":"parquet","catalog":"","root":"","warehouse":"","id":""}',
+    ],
+)
 def test_a_note_that_describes_no_iceberg_lake_is_refused(tmp_path: Path, note: str) -> None:
     (tmp_path / "lake.json").write_text(note)
     with pytest.raises(
