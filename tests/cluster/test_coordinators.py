@@ -11,7 +11,7 @@ from tests.rigs.cluster_thread import ClusterThread
 from tidelog import Producer
 from tidelog.coordinator.runtime import Producer as ProducerEpoch
 from tidelog.ids import TRANSACTION_STATE_TOPIC
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 NAME = "orders-writer"
 TIMEOUT_MS = 60_000

@@ -26,13 +26,13 @@ from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
 from tidelog.coordinator.runtime import Producer, Result
 from tidelog.coordinator.stored_record import StoredRecord
-from tidelog.coordinator.timers import Timers
 from tidelog.ids import Uuid, random_uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
-from tidelog.promise import Promise
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from tidelog.wire.messages.join_group import (
     JoinGroupRequest,

@@ -24,7 +24,7 @@ from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network, NetworkLimits
 from tidelog.broker.tls_listeners import TlsListeners
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 from tidelog.storage.disk import REAL_DISK, LogFile
 from tidelog.wire.fetch import FileRange

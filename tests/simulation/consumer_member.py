@@ -17,7 +17,7 @@ from tests.simulation.world import Call, Life, Sleep
 from tidelog.coordinator.group.group import Caller
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -12,12 +12,12 @@ from tests.rigs.memory_log import MemoryLog
 from tests.simulation.world import World
 
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.znodes import TopicAssignment
+from tidelog.scheduling.timers import Timers
 
 SHARDS = 2
 SLOW_REPLICA, FAST_MS, SLOW_MS = 0.3, (1, 40), (200, 2_000)

@@ -8,10 +8,10 @@ from tests.simulation.coordination import Coordination
 from tests.simulation.group_history import GroupHistory
 
 from tidelog.coordinator.group.offsets import requests
-from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -89,7 +89,7 @@ def fetch(
             for topic, indexes in by_topic.items()
         ],
     )
-    reply = finished(
+    reply = run_to_end(
         broker.groups.read_in_slices(
             group_id, lambda shard: requests.fetch(shard.offsets, request, require_stable=False)
         )

@@ -15,7 +15,7 @@ from tests.simulation.world import Actor, Link, World
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.runtime import Runtime
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 TOPIC, PARTITIONS, GROUP = "events", 7, "workers"
 STORM_MS, CALM_MS = 120_000, 60_000

@@ -16,8 +16,8 @@ from tests.simulation.world import Actor, Link, World
 from tidelog.broker.transaction_verification import UNVERIFIED_OK, TransactionVerification
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.runtime import Runtime
-from tidelog.coordinator.slices import finished
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import run_to_end
 from tidelog.storage.log.log import Log
 from tidelog.wire.messages.offset_fetch import OffsetFetchRequestGroup, OffsetFetchRequestTopics
 
@@ -99,7 +99,7 @@ class Storm:
     def _committed(self, group_id: str) -> int:
         topics = [OffsetFetchRequestTopics(name=TOPIC, partition_indexes=[0])]
         request = OffsetFetchRequestGroup(group_id=group_id, topics=topics)
-        reply = finished(
+        reply = run_to_end(
             self.broker.groups.read_in_slices(
                 group_id, lambda shard: requests.fetch(shard.offsets, request, require_stable=True)
             )

@@ -18,7 +18,6 @@ from tidelog.broker.coordinator_log import PartitionLog
 from tidelog.broker.transaction_markers import TransactionMarkers
 from tidelog.broker.transaction_verification import TransactionVerification
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, Uuid
@@ -27,6 +26,7 @@ from tidelog.metadata.image import MetadataImage, PartitionImage
 from tidelog.metadata.znodes import TopicAssignment
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.timers import Timers
 from tidelog.storage.log.log import Log
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext

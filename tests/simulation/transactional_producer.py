@@ -15,9 +15,9 @@ from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,

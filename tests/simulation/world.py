@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 from tests.rigs.clock import ManualClock
 
-from tidelog.coordinator.timers import Timers
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 
 LATENCY_MS = (1, 40)
 REMEMBERED_EVENTS = 60

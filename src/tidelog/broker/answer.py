@@ -22,7 +22,7 @@ from __future__ import annotations
 from typing import Final, TypeAlias
 
 from tidelog.errors import TidelogError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.fetch import FileRange
 
 Part = bytes | FileRange

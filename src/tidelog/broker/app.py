@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, cast
 
 from tidelog.broker import log_levels
 from tidelog.broker.authorization import OPEN, Authorization
-from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import FetchSessions
@@ -37,7 +36,6 @@ from tidelog.broker.network.network_settings import apply_quotas, is_quota, netw
 from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
 from tidelog.broker.request_sizes import RequestSizes
 from tidelog.broker.services import Services
-from tidelog.broker.slow_lane import SlowLane
 from tidelog.broker.state import BrokerState, LifeCycle, StartGivenUp
 from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock
@@ -58,6 +56,8 @@ from tidelog.metadata.store import MetadataStore
 from tidelog.metadata.topic_options import TopicConfig
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.deadlines import Deadlines
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_loading import LoadProgress

@@ -21,7 +21,6 @@ from tidelog.broker.transaction_markers import TransactionMarkers
 from tidelog.broker.transaction_verification import TransactionVerification
 from tidelog.clock import Clock
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.metadata.broker_config import BrokerConfig
@@ -30,6 +29,7 @@ from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.timers import Timers
 
 logger = logging.getLogger(__name__)
 

@@ -20,11 +20,11 @@ from tidelog.broker.fetch_session import Answers, FetchContext, PartitionKey, re
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.partition_errors import error_code
 from tidelog.broker.quotas.payer import Payer
-from tidelog.broker.slow_lane import emptied
 from tidelog.errors import ErrorCode
 from tidelog.ids import NO_LEADER_EPOCH, Uuid
-from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import clear_in_slices, run_to_end
 from tidelog.storage.log.log import FetchSlice, Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
@@ -34,7 +34,6 @@ from tidelog.wire.fetch import (
     FileRange,
     PartitionAnswer,
     TopicAnswer,
-    drained,
     encode_fetch_response,
     encode_in_slices,
 )
@@ -145,12 +144,12 @@ class Fetch:
         if self._is_long:
             self._work(self._start_slowly())
             return self._answer
-        answers, enough = drained(self._read())
+        answers, enough = run_to_end(self._read())
         max_wait_ms = self._request.max_wait_ms
         if enough or max_wait_ms <= 0:
-            return drained(self._respond(answers))
+            return run_to_end(self._respond(answers))
         self._begin_wait(max_wait_ms)
-        drained(self._watch(answers, look=False))
+        run_to_end(self._watch(answers, look=False))
         return self._answer
 
     @property
@@ -171,13 +170,13 @@ class Fetch:
         else:
             self._begin_wait(max_wait_ms)
             await lane.run(self._watch(answers, look=True))
-        await lane.run(emptied(answers))
+        await lane.run(clear_in_slices(answers))
 
     async def _finish_slowly(self) -> None:
         lane = self._services.lane
         answers, _ = await lane.run(self._read())
         self._answer.resolve(await lane.run(self._respond(answers)))
-        await lane.run(emptied(answers))
+        await lane.run(clear_in_slices(answers))
 
     @property
     def _min_bytes(self) -> int:
@@ -551,8 +550,8 @@ class Fetch:
             self._work(self._finish_slowly())
             return
         try:
-            answers, _ = drained(self._read())
-            answer = drained(self._respond(answers))
+            answers, _ = run_to_end(self._read())
+            answer = run_to_end(self._respond(answers))
         except Exception:
             # Nobody else is there to notice: without this the client would wait for ever.
             logger.exception("Unexpected error in the answer to a waiting fetch of %s", self._connection)
@@ -567,7 +566,7 @@ class Fetch:
         if self._is_long:
             self._work(self._unwatch_slowly())
         else:
-            drained(self._unwatch())
+            run_to_end(self._unwatch())
 
 
 def _size(answers: Answers) -> Generator[None, None, tuple[int, int]]:

@@ -51,17 +51,19 @@ from tidelog.broker.answer import (
     PromisedAnswer,
 )
 from tidelog.broker.context import RequestContext
+from tidelog.broker.long_responses import EncodedResponse, is_long
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.inbox import KeptFrame
 from tidelog.broker.required_access import Check, check_of
 from tidelog.broker.served import SERVED_IN_CLUSTERS
 from tidelog.broker.services import Services, bind
-from tidelog.broker.slow_lane import EncodedResponse, SlowLane, Unwanted, Work, is_long
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError, WireError
 from tidelog.metrics.request_errors import RequestErrors
-from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices
+from tidelog.scheduling.slow_lane import SlowLane, Unwanted
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode, decode_in_slices, encode_around, encode_in_slices
 from tidelog.wire.headers import (
@@ -151,7 +153,7 @@ _PRODUCE, _PRODUCE_MIN, _PRODUCE_MAX, _PRODUCE_FLEXIBLE = _numbers(ApiKey.PRODUC
 _FETCH, _FETCH_MIN, _FETCH_MAX, _FETCH_FLEXIBLE = _numbers(ApiKey.FETCH)
 
 Encodable = Payload | EncodedResponse
-Unfinished = Work[Any] | Awaitable[Any]
+Unfinished = Slices[Any] | Awaitable[Any]
 """Work, or what is to be awaited, for something to be encoded or for the next part of the work."""
 Response = Encodable | Unfinished | Promise[Any]
 Handle = Callable[[RequestContext, Any], Response]
@@ -345,7 +347,7 @@ class Dispatcher:
         header: RequestHeader,
         context: RequestContext,
         request: Payload,
-        work: Work[Encodable | Unfinished],
+        work: Slices[Encodable | Unfinished],
     ) -> Encodable | Unfinished:
         try:
             return self._lane.try_now(work) or work
@@ -525,7 +527,7 @@ class Dispatcher:
         if not context.connection.closed:
             promise.resolve(NO_ANSWER)
 
-    def _write(self, route: Route, header: RequestHeader, response: Payload) -> Work[list[Part]]:
+    def _write(self, route: Route, header: RequestHeader, response: Payload) -> Slices[list[Part]]:
         """A long answer in parts: to copy it as a whole would take long, too."""
         head = begin_response(route.api.key, header.api_version, header.correlation_id)
         parts: list[Part] = []

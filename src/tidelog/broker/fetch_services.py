@@ -12,14 +12,12 @@ from typing import Any
 
 from tidelog.broker.answer import NotAnswerable, PromisedAnswer
 from tidelog.broker.authorization import OPEN, READ_TOPIC
-from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.fetch_session import FetchContext, PartitionKey
 from tidelog.broker.nearest_replica import NearestReplica
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.partition_errors import OnOffline
 from tidelog.broker.quotas.client_quotas import UNLIMITED
 from tidelog.broker.quotas.payer import Payer
-from tidelog.broker.slow_lane import SlowLane, emptied
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid
@@ -27,6 +25,9 @@ from tidelog.metadata.image import MetadataImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.replication.throttle import ReplicationThrottle
+from tidelog.scheduling.deadlines import Deadlines
+from tidelog.scheduling.slices import clear_in_slices
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.fetch_request import FetchRequest
 
@@ -91,7 +92,7 @@ class FetchServices:
 
     def empty_soon(self, entries: dict[Any, Any]) -> None:
         """Let go of very many entries in slices."""
-        self._begin(self.lane.run(emptied(entries)))
+        self._begin(self.lane.run(clear_in_slices(entries)))
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

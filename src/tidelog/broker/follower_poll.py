@@ -27,8 +27,8 @@ from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import FetchSession, IncrementalFetch, PartitionKey
 from tidelog.errors import KafkaError, StorageError
 from tidelog.ids import Uuid
-from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.fetch import (
     FetchPartition,
     FetchRequest,

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.znodes import NO_LEADER, BrokerRegistration
+from tidelog.scheduling.slices import Slices
 from tidelog.wire.codec import encode_element
 from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 
@@ -82,7 +82,7 @@ class MetadataCache:
         self._image = image
         self._variants: dict[Variant, _Known] = {}
 
-    def all_topics(self, variant: Variant) -> Work[Elements]:
+    def all_topics(self, variant: Variant) -> Slices[Elements]:
         """Every topic there is."""
         known = self._known(variant)
         image = self._image
@@ -101,7 +101,7 @@ class MetadataCache:
         variant: Variant,
         topics: Iterable[TopicImage | MetadataResponseTopic],
         operations: Callable[[str], int] | None = None,
-    ) -> Work[Elements]:
+    ) -> Slices[Elements]:
         """These topics; of those that are not there, what the caller says of them.
 
         ``operations`` tells what the client may do to a topic, where that is asked for and not everything.
@@ -150,7 +150,7 @@ class MetadataCache:
             known.brokers = dict(self._image.brokers)
         return known
 
-    def _encode(self, variant: Variant, topic: TopicImage) -> Work[_Encoded]:
+    def _encode(self, variant: Variant, topic: TopicImage) -> Slices[_Encoded]:
         described = MetadataResponseTopic(name=topic.name, topic_id=topic.id, is_internal=topic.is_internal)
         if variant.operations:
             described.topic_authorized_operations = TOPIC_OPERATIONS

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
-from tidelog.in_turns import in_turns
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.schema import Message
 
 PARTITIONS_AT_ONCE = 256
@@ -60,7 +60,7 @@ def in_parts(topics: Sequence[M]) -> Iterator[list[M]]:
 async def merged(answers: Iterable[list[T]], key: Callable[[T], Hashable]) -> list[T]:
     """The topics of all answers, each once, with all of its partitions."""
     found: dict[Hashable, T] = {}
-    async for topics in in_turns(answers, 1):
+    async for topics in yielding_every(1, answers):
         for topic in topics:
             present = found.setdefault(key(topic), topic)
             if present is not topic:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.broker.answer import NotAnswerable, PromisedAnswer
-from tidelog.broker.deadlines import Deadlines
 from tidelog.errors import ErrorCode
-from tidelog.promise import Promise
 from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.scheduling.deadlines import Deadlines
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.produce import PartitionAnswer, PartitionResult
 
 logger = logging.getLogger(__name__)

@@ -25,7 +25,7 @@ from tidelog.broker.answer import Answer, HandlerResult, NoAnswer, PromisedAnswe
 from tidelog.broker.network.answer_times import HandleFrame, RequestObserver
 from tidelog.errors import TidelogError
 from tidelog.printable import printable_json
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import API_TABLE, Api, ApiKey
 from tidelog.wire.codec import decode
 from tidelog.wire.headers import parse_request_header, parse_response_header

@@ -22,14 +22,14 @@ from functools import partial
 from tidelog.clock import Clock
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from tidelog.promise import Promise
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 from tidelog.storage.producers.producer_state import AppendOrigin
 
 logger = logging.getLogger(__name__)

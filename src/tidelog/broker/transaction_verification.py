@@ -29,12 +29,12 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.clock import Clock
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_SEQUENCE, TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.promise import Promise
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 from tidelog.storage.producers.producer_verification import Verification
 
 logger = logging.getLogger(__name__)

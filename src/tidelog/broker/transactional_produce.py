@@ -23,7 +23,6 @@ from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from tidelog.broker.answer import Answer, NoAnswer, NotAnswerable, PromisedAnswer
-from tidelog.broker.slow_lane import Work
 from tidelog.broker.transaction_verification import (
     UNVERIFIED_OK,
     Operation,
@@ -33,7 +32,6 @@ from tidelog.broker.transaction_verification import (
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.promise import Promise
 from tidelog.records.batch import (
     FLAGS_AT,
     HEADER_SIZE,
@@ -43,7 +41,9 @@ from tidelog.records.batch import (
     TRANSACTIONAL_BIT,
 )
 from tidelog.replication.partition import Partition
-from tidelog.wire.fetch_request import SLICE, drained
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices, run_to_end
+from tidelog.wire.fetch_request import SLICE
 from tidelog.wire.produce import TopicRecords
 
 logger = logging.getLogger(__name__)
@@ -77,11 +77,11 @@ class TransactionalRequests:
         self, transactional_id: str, version: int, topics: Iterable[TopicRecords]
     ) -> Promise[Verified]:
         """What is known of a request's batches; raises what refuses the whole request."""
-        return drained(self.verify_in_slices(transactional_id, version, topics))
+        return run_to_end(self.verify_in_slices(transactional_id, version, topics))
 
     def verify_in_slices(
         self, transactional_id: str, version: int, topics: Iterable[TopicRecords]
-    ) -> Work[Promise[Verified]]:
+    ) -> Slices[Promise[Verified]]:
         """The same, slowly, for a request with very many batches."""
         sequences: dict[TopicPartition, int] = {}
         producers: set[Producer] = set()

@@ -18,7 +18,7 @@ from tidelog.metadata.broker_options import option_of
 from tidelog.metadata.dynamic_config import Edit
 from tidelog.metadata.unsupported_options import is_unsupported
 
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 _OF_REPLICATION = {
     f"{side}.replication.throttled.{what}" for side in ("leader", "follower") for what in ("rate", "replicas")
 }
@@ -51,12 +51,12 @@ async def alter_each(
     Others have their turn in between, even if nothing is altered.
     """
     counts: Counter[ConfigResource] = Counter()
-    for start in range(0, len(resources), _AT_A_TIME):
-        counts.update(resources[start : start + _AT_A_TIME])
+    for start in range(0, len(resources), _BATCH_SIZE):
+        counts.update(resources[start : start + _BATCH_SIZE])
         await asyncio.sleep(0)
     outcomes: list[KafkaError | None] = []
     for position, resource in enumerate(resources):
-        if position and not position % _AT_A_TIME:
+        if position and not position % _BATCH_SIZE:
             await asyncio.sleep(0)
         try:
             if counts[resource] > 1:

@@ -37,15 +37,15 @@ from tidelog.clock import Clock
 from tidelog.coordinator.log import CoordinatorLog
 from tidelog.coordinator.log_replay import NO_PRODUCER, LogReplay, Replayed
 from tidelog.coordinator.log_replay import Producer as Producer
-from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
-from tidelog.coordinator.timers import Timers
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.metadata.feed import ImageDelta
-from tidelog.promise import Promise, gather
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.slices import Slices, run_to_end
+from tidelog.scheduling.timers import Timers
 from tidelog.storage.segment.index_rebuild import IndexesNotReady
 
 logger = logging.getLogger(__name__)
@@ -623,7 +623,7 @@ class Runtime(Generic[S]):
 
 
 def _at_once_with(work: Callable[[Exception], Slices[None]]) -> Callable[[Exception], None]:
-    return lambda error: finished(work(error))
+    return lambda error: run_to_end(work(error))
 
 
 async def _others_turn() -> None:

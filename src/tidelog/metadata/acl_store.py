@@ -21,7 +21,6 @@ from functools import partial
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
-from tidelog.in_turns import in_turns
 from tidelog.metadata import acl_znodes
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
 from tidelog.metadata.store import (
@@ -39,6 +38,7 @@ from tidelog.metadata.store import (
     ensure_path,
     parent_of,
 )
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     STORED_PATTERN_TYPES,
@@ -53,7 +53,7 @@ from tidelog.security.acls.rule_index import RuleIndex
 logger = logging.getLogger(__name__)
 
 _READS_AT_ONCE = 200
-_AT_A_TIME = 100
+_BATCH_SIZE = 100
 _LONG_BYTES = 64 * 1024
 _MAX_TRIES = 16
 _PAUSE_S = 0.1
@@ -94,10 +94,10 @@ class AclStore:
     async def add(self, bindings: Iterable[AclBinding]) -> dict[ResourcePattern, StoreError | None]:
         """Add rules, those of each pattern at once; what is there already stays as it is."""
         by_pattern: dict[ResourcePattern, list[AclEntry]] = defaultdict(list)
-        async for pattern, entry in in_turns(bindings, _AT_A_TIME):
+        async for pattern, entry in yielding_every(_BATCH_SIZE, bindings):
             by_pattern[pattern].append(entry)
         outcomes: dict[ResourcePattern, StoreError | None] = {}
-        async for pattern, entries in in_turns(by_pattern.items(), 1):
+        async for pattern, entries in yielding_every(1, by_pattern.items()):
             outcomes[pattern] = await self._try(pattern, _added(entries), len(entries))
         return outcomes
 
@@ -110,11 +110,11 @@ class AclStore:
         doomed: dict[ResourcePattern, dict[AclBinding, int]] = defaultdict(dict)
         for position, each in enumerate(wanted):
             await asyncio.sleep(0)
-            async for pattern in in_turns(self.rules.candidates(each), _AT_A_TIME):
+            async for pattern in yielding_every(_BATCH_SIZE, self.rules.candidates(each)):
                 for entry in self.rules.entries(pattern):
                     if each.matches_entry(entry):
                         doomed[pattern].setdefault(AclBinding(pattern, entry), position)
-        async for pattern, positions in in_turns(doomed.items(), 1):
+        async for pattern, positions in yielding_every(1, doomed.items()):
             gone = {binding.entry for binding in positions}
             error = await self._try(pattern, _without(gone), len(gone))
             for binding, position in positions.items():
@@ -150,7 +150,7 @@ class AclStore:
         async with self._turn:
             for _ in range(_MAX_TRIES):
                 raw, version = await self._get(path)
-                if count > _AT_A_TIME or len(raw) > _LONG_BYTES:
+                if count > _BATCH_SIZE or len(raw) > _LONG_BYTES:
                     edited = await asyncio.to_thread(_edited, path, raw, edit)
                 else:
                     edited = _edited(path, raw, edit)

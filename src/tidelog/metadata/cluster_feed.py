@@ -26,10 +26,10 @@ from tidelog.metadata.feed import (
     Subscriber,
     known_config_paths,
     load_configs,
+    notify_in_slices,
     refresh,
     stored_config_paths,
     tell,
-    tell_in_turns,
 )
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.listeners import Listener
@@ -47,7 +47,7 @@ from tidelog.metadata.store import (
 )
 from tidelog.metadata.token_znodes import TOKEN_CHANGE_PREFIX, TOKEN_CHANGES, token_path
 from tidelog.metadata.znodes import BrokerRegistration
-from tidelog.wire.fetch_request import drained
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.messages.update_metadata import (
     UpdateMetadataBroker,
     UpdateMetadataPartitionState,
@@ -122,9 +122,9 @@ class ClusterFeed:
 
     def update(self, request: UpdateMetadataRequest) -> ImageDelta:
         """Take over what the controller says; subscribers have acted on it when this returns."""
-        return drained(self.update_in_turns(request))
+        return run_to_end(self.update_in_slices(request))
 
-    def update_in_turns(self, request: UpdateMetadataRequest) -> Generator[None, None, ImageDelta]:
+    def update_in_slices(self, request: UpdateMetadataRequest) -> Generator[None, None, ImageDelta]:
         """The same, topic by topic, with turns for others where it is much: yields with nothing half told."""
         image = self.image
         delta = ImageDelta(controller=image.controller_id != request.controller_id)
@@ -311,7 +311,7 @@ class ClusterFeed:
         if delta:
             # A change of configs may concern every topic; the next one is told when that is done.
             async with self._telling:
-                await tell_in_turns(self._subscribers, delta)
+                await notify_in_slices(self._subscribers, delta)
 
     def _soon(self, work: Callable[[], Awaitable[None]]) -> None:
         task = asyncio.get_running_loop().create_task(_logged(work))

@@ -134,12 +134,12 @@ class MetadataFeed:
                 changes, self._queued = self._queued, []
                 delta = await refresh(self._store, self.image, changes)
                 if delta:
-                    await tell_in_turns(self._subscribers, delta)
+                    await notify_in_slices(self._subscribers, delta)
         finally:
             self._task = None
 
 
-async def tell_in_turns(subscribers: Iterable[Subscriber], delta: ImageDelta) -> None:
+async def notify_in_slices(subscribers: Iterable[Subscriber], delta: ImageDelta) -> None:
     """Tell all subscribers; requests are served between the steps of those who take long."""
     for subscriber in tuple(subscribers):
         for _ in steps_of(subscriber, delta):

@@ -198,7 +198,7 @@ class FetchLoop:
             positions, appending = await self._unusual
         else:
             answers = await self._endpoint.fetch(positions)
-            appending = Appending(self._append_in_turns(positions, answers))
+            appending = Appending(self._append_in_slices(positions, answers))
             appending.go_on()
         while not appending.is_done:
             await asyncio.sleep(0)
@@ -264,7 +264,7 @@ class FetchLoop:
         try:
             if isinstance(answers, Exception):
                 raise answers
-            appending = Appending(self._append_in_turns(positions, answers))
+            appending = Appending(self._append_in_slices(positions, answers))
             appending.go_on()
             usual = appending.is_done and not appending.unusual
             ready = self._ready(self._clock.monotonic_ms()) if usual else []
@@ -274,7 +274,7 @@ class FetchLoop:
         except Exception as error:
             waiting.set_exception(error)
 
-    def _append_in_turns(self, positions: Positions, answers: Answers) -> Generator[None, None, Answers]:
+    def _append_in_slices(self, positions: Positions, answers: Answers) -> Generator[None, None, Answers]:
         """Append the records that have come; gives the answers that are something else.
 
         Yields wherever the rest is for another turn of the loop. By count and not by the clock, so that the

@@ -11,7 +11,6 @@ from tidelog.wire.fetch_request import (
     FetchRequest,
     FetchTopic,
     ForgottenTopic,
-    drained,
     parse_fetch_request,
     parse_in_slices,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "PartitionAnswer",
     "TopicAnswer",
     "decode_fetch_response",
-    "drained",
     "encode_fetch_response",
     "encode_in_slices",
     "parse_fetch_request",

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator
-from typing import NamedTuple, TypeVar, cast
+from typing import NamedTuple, TypeVar
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.primitives import read_array_count, read_nullable_string, read_string
 from tidelog.wire.varint import read_tag, read_tag_count, require_tag_size, skip_tags
 
@@ -103,7 +104,7 @@ def parse_fetch_request(buf: memoryview, pos: int, version: int) -> FetchRequest
         found = _parse_single(buf, pos, version)
     except UnicodeDecodeError as error:
         raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
-    return found or drained(parse_in_slices(buf, pos, version))
+    return found or run_to_end(parse_in_slices(buf, pos, version))
 
 
 def parse_in_slices(buf: memoryview, pos: int, version: int) -> Generator[None, None, FetchRequest]:
@@ -114,15 +115,6 @@ def parse_in_slices(buf: memoryview, pos: int, version: int) -> Generator[None, 
         raise WireError(f"FetchRequest v{version} ends too early") from None
     except UnicodeDecodeError as error:
         raise WireError(f"FetchRequest v{version} holds a string that is not UTF-8") from error
-
-
-def drained(work: Generator[None, None, T]) -> T:
-    """What work in slices comes to if it is done at once."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return cast(T, end.value)
 
 
 def _parse_single(buf: memoryview, pos: int, version: int) -> FetchRequest | None:

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
-from tidelog.wire.fetch_request import SLICE, drained
+from tidelog.scheduling.slices import run_to_end
+from tidelog.wire.fetch_request import SLICE
 from tidelog.wire.primitives import (
     Endpoint,
     count_bytes,
@@ -155,7 +156,7 @@ def encode_fetch_response(
                 topic = _topic_key(version, name, topic_id)
                 if len(topic) <= _LONGEST_SHORT_NAME:
                     return _single(version, correlation_id, topic, answer, records, error_code, session_id)
-    return drained(
+    return run_to_end(
         encode_in_slices(
             version,
             correlation_id,

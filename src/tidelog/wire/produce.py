@@ -20,7 +20,8 @@ from typing import Final, NamedTuple
 
 from tidelog.errors import WireError
 from tidelog.ids import ZERO_UUID, Uuid
-from tidelog.wire.fetch_request import SLICE, drained
+from tidelog.scheduling.slices import run_to_end
+from tidelog.wire.fetch_request import SLICE
 from tidelog.wire.headers import RequestHeader, sized_request_header
 from tidelog.wire.primitives import (
     Endpoint,
@@ -106,7 +107,7 @@ _new_tuple = tuple.__new__
 def parse_produce_request(buf: memoryview, pos: int, version: int) -> ParsedProduce:
     """The body at ``pos``; raises :class:`WireError` for bytes that are no such body."""
     found = _parse_single(buf, pos, version)
-    return drained(parse_produce_in_slices(buf, pos, version)) if found is None else found
+    return run_to_end(parse_produce_in_slices(buf, pos, version)) if found is None else found
 
 
 def parse_short_produce(buf: memoryview, pos: int, version: int) -> ParsedProduce | None:
@@ -307,7 +308,7 @@ def encode_produce_response(
             ):
                 topic = _topic_key(version, name, topic_id)
                 return _answer_single(version, correlation_id, topic, result, throttle_time_ms)
-    return drained(
+    return run_to_end(
         encode_produce_in_slices(version, correlation_id, topics, throttle_time_ms, node_endpoints)
     )
 

@@ -23,7 +23,7 @@ from tests.simulation.virtual_loop import OWNER, Life
 from tidelog.broker.answer import NOT_YET, HandlerResult, Part, PromisedAnswer, StagedAnswer
 from tidelog.broker.network.inbox import KeptFrame
 from tidelog.errors import WireError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 
 if TYPE_CHECKING:

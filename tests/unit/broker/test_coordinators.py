@@ -22,12 +22,12 @@ from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.metadata.znodes import PartitionState, TopicAssignment
-from tidelog.promise import Promise
 from tidelog.records.batch import iter_batches
 from tidelog.replication.in_sync import LedPartition
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.replication.replication_context import ReplicationContext
+from tidelog.scheduling.promise import Promise
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.files import OFFSET_INDEX_SUFFIX
 from tidelog.storage.log.log import Isolation

@@ -14,17 +14,17 @@ from tidelog.broker.answer import NO_ANSWER, NotAnswerable
 from tidelog.broker.authorization import OPEN
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.handlers import delete_groups, init_producer_id
+from tidelog.broker.long_responses import EncodedResponse
 from tidelog.broker.quotas import request_time
 from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
 from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.served import SERVED
 from tidelog.broker.services import bind
-from tidelog.broker.slow_lane import EncodedResponse
 from tidelog.clock import SystemClock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metrics.request_errors import RequestErrors
-from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
+from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.headers import RequestHeader, encode_request, encode_response

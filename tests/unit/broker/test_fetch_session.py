@@ -23,9 +23,9 @@ from tidelog.broker.fetch_session import (
     SessionError,
     next_epoch,
 )
-from tidelog.broker.slow_lane import emptied
 from tidelog.errors import ErrorCode
-from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer, drained
+from tidelog.scheduling.slices import clear_in_slices, run_to_end
+from tidelog.wire.fetch import FetchPartition, FileRange, PartitionAnswer
 
 A: PartitionKey = ("a", 0)
 B: PartitionKey = ("b", 0)
@@ -52,11 +52,11 @@ class Sessions:
         self.cache = FetchSessions(slots, self.clock, lambda topic: str(topic), random.Random(1))
 
     def create(self, *keys: PartitionKey, version: int = BY_NAME, follower: bool = False) -> int:
-        context = drained(
+        context = run_to_end(
             self.cache.open(version, NO_SESSION, INITIAL_EPOCH, wanted(*keys), (), from_follower=follower)
         )
         assert isinstance(context, FullFetch)
-        error, session_id, selected = drained(context.select({key: answer() for key in keys}))
+        error, session_id, selected = run_to_end(context.select({key: answer() for key in keys}))
         assert error == ErrorCode.NONE
         assert list(selected) == list(keys)
         return session_id
@@ -70,7 +70,9 @@ class Sessions:
         version: int = BY_NAME,
         offset: int = 0,
     ) -> FetchContext:
-        return drained(self.cache.open(version, session_id, epoch, wanted(*changed, offset=offset), forget))
+        return run_to_end(
+            self.cache.open(version, session_id, epoch, wanted(*changed, offset=offset), forget)
+        )
 
 
 def test_a_full_fetch_creates_a_session_with_all_its_partitions() -> None:
@@ -80,7 +82,7 @@ def test_a_full_fetch_creates_a_session_with_all_its_partitions() -> None:
     assert len(sessions.cache) == 1
     context = sessions.resume(session_id, 1)
     assert isinstance(context, IncrementalFetch)
-    assert [key for key, _ in drained(context.partitions())] == [A, B]
+    assert [key for key, _ in run_to_end(context.partitions())] == [A, B]
 
 
 def test_a_final_fetch_is_sessionless_and_ends_the_session_it_names() -> None:
@@ -88,7 +90,7 @@ def test_a_final_fetch_is_sessionless_and_ends_the_session_it_names() -> None:
     session_id = sessions.create(A)
     context = sessions.resume(session_id, FINAL_EPOCH, B)
     assert type(context) is FetchContext
-    assert drained(context.select({B: answer()})) == (ErrorCode.NONE, NO_SESSION, {B: answer()})
+    assert run_to_end(context.select({B: answer()})) == (ErrorCode.NONE, NO_SESSION, {B: answer()})
     assert len(sessions.cache) == 0
 
 
@@ -96,7 +98,7 @@ def test_a_full_fetch_replaces_the_session_it_names() -> None:
     sessions = Sessions()
     old = sessions.create(A)
     context = sessions.resume(old, INITIAL_EPOCH, B)
-    _, new, _ = drained(context.select({B: answer()}))
+    _, new, _ = run_to_end(context.select({B: answer()}))
     assert new not in (old, NO_SESSION)
     assert len(sessions.cache) == 1
 
@@ -116,8 +118,8 @@ def test_a_session_that_does_not_fit_is_an_error_without_partitions(
     session_id = sessions.create(A)
     context = sessions.resume(session_id + session_offset, epoch, version=version)
     assert isinstance(context, SessionError)
-    assert list(drained(context.partitions())) == []
-    assert drained(context.select({})) == (error, NO_SESSION, ())
+    assert list(run_to_end(context.partitions())) == []
+    assert run_to_end(context.select({})) == (error, NO_SESSION, ())
 
 
 def test_only_partitions_with_news_are_answered() -> None:
@@ -125,9 +127,10 @@ def test_only_partitions_with_news_are_answered() -> None:
     session_id = sessions.create(A, B, C)
     context = sessions.resume(session_id, 1)
     answers = {A: answer(), B: answer(high_watermark=11), C: answer(size=100)}
-    assert drained(context.select(answers)) == (ErrorCode.NONE, session_id, [B, C])
+    assert run_to_end(context.select(answers)) == (ErrorCode.NONE, session_id, [B, C])
     assert (
-        drained(sessions.resume(session_id, 2).select({A: answer(), B: answer(high_watermark=11)}))[2] == []
+        run_to_end(sessions.resume(session_id, 2).select({A: answer(), B: answer(high_watermark=11)}))[2]
+        == []
     )
 
 
@@ -135,29 +138,29 @@ def test_only_partitions_with_news_are_answered() -> None:
 def test_whatever_a_client_must_know_is_news(news: dict[str, Any]) -> None:
     sessions = Sessions()
     session_id = sessions.create(A)
-    assert drained(sessions.resume(session_id, 1).select({A: answer(**news)}))[2] == [A]
+    assert run_to_end(sessions.resume(session_id, 1).select({A: answer(**news)}))[2] == [A]
 
 
 def test_a_partition_is_answered_again_when_its_error_has_gone() -> None:
     sessions = Sessions()
     session_id = sessions.create(A)
-    assert drained(sessions.resume(session_id, 1).select({A: answer(error=6)}))[2] == [A]
-    assert drained(sessions.resume(session_id, 2).select({A: answer()}))[2] == [A]
-    assert drained(sessions.resume(session_id, 3).select({A: answer()}))[2] == []
+    assert run_to_end(sessions.resume(session_id, 1).select({A: answer(error=6)}))[2] == [A]
+    assert run_to_end(sessions.resume(session_id, 2).select({A: answer()}))[2] == [A]
+    assert run_to_end(sessions.resume(session_id, 3).select({A: answer()}))[2] == []
 
 
 def test_partitions_with_records_move_behind_the_others() -> None:
     sessions = Sessions()
     session_id = sessions.create(A, B, C)
-    drained(sessions.resume(session_id, 1).select({A: answer(size=1), B: answer(), C: answer()}))
-    assert [key for key, _ in drained(sessions.resume(session_id, 2).partitions())] == [B, C, A]
+    run_to_end(sessions.resume(session_id, 1).select({A: answer(size=1), B: answer(), C: answer()}))
+    assert [key for key, _ in run_to_end(sessions.resume(session_id, 2).partitions())] == [B, C, A]
 
 
 def test_partitions_are_changed_added_and_forgotten() -> None:
     sessions = Sessions()
     session_id = sessions.create(A, B)
     context = sessions.resume(session_id, 1, B, C, forget=(A,), offset=7)
-    assert [(key, want.fetch_offset) for key, want in drained(context.partitions())] == [(B, 7), (C, 7)]
+    assert [(key, want.fetch_offset) for key, want in run_to_end(context.partitions())] == [(B, 7), (C, 7)]
     assert sessions.cache.cached_partitions == 2
 
 
@@ -174,7 +177,7 @@ def test_an_answer_that_comes_after_the_next_request_is_refused() -> None:
     session_id = sessions.create(A)
     slow = sessions.resume(session_id, 1)
     sessions.resume(session_id, 2)
-    assert drained(slow.select({A: answer(size=5)})) == (
+    assert run_to_end(slow.select({A: answer(size=5)})) == (
         ErrorCode.INVALID_FETCH_SESSION_EPOCH,
         session_id,
         (),
@@ -198,7 +201,7 @@ def test_a_long_session_is_listed_and_changed_in_slices() -> None:
     context = sessions.resume(session_id, 2)
     assert context.partition_count == len(MANY)
     assert slices(context.partitions()) >= len(MANY) // 256
-    assert [key for key, _ in drained(context.partitions())] == MANY
+    assert [key for key, _ in run_to_end(context.partitions())] == MANY
     assert slices(sessions.cache.open(BY_NAME, session_id, 3, {}, MANY)) >= len(MANY) // 256
     assert len(sessions.cache) == 0
 
@@ -209,7 +212,7 @@ def test_a_session_that_is_changed_meanwhile_is_listed_as_it_was() -> None:
     listing = sessions.resume(session_id, 1).partitions()
     next(listing)
     sessions.resume(session_id, 2, A, forget=tuple(MANY[100:]))
-    assert len(drained(listing)) == len(MANY)
+    assert len(run_to_end(listing)) == len(MANY)
 
 
 def test_a_request_that_comes_while_another_is_taken_in_does_not_fit_the_session() -> None:
@@ -218,10 +221,10 @@ def test_a_request_that_comes_while_another_is_taken_in_does_not_fit_the_session
     changing = sessions.cache.open(BY_NAME, session_id, 1, wanted(A, B), MANY)
     next(changing)
     for epoch in (1, 2):
-        error, _, _ = drained(sessions.resume(session_id, epoch, C).select({}))
+        error, _, _ = run_to_end(sessions.resume(session_id, epoch, C).select({}))
         assert error == ErrorCode.INVALID_FETCH_SESSION_EPOCH
-    context = drained(changing)
-    assert [key for key, _ in drained(context.partitions())] == [A, B]
+    context = run_to_end(changing)
+    assert [key for key, _ in run_to_end(context.partitions())] == [A, B]
     assert isinstance(sessions.resume(session_id, 2), IncrementalFetch)
 
 
@@ -231,7 +234,7 @@ def test_a_session_that_ends_while_it_is_changed_is_not_found() -> None:
     changing = sessions.cache.open(BY_NAME, session_id, 1, wanted(A), MANY)
     next(changing)
     sessions.resume(session_id, FINAL_EPOCH)
-    error, _, _ = drained(drained(changing).select({}))
+    error, _, _ = run_to_end(run_to_end(changing).select({}))
     assert error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions.cache) == 0
 
@@ -243,7 +246,7 @@ def test_a_long_session_that_has_ended_is_let_go_of_in_slices() -> None:
     for keys in ([A], MANY):
         sessions.resume(sessions.create(*keys), FINAL_EPOCH)
     assert [list(each) for each in ended] == [MANY]
-    assert slices(emptied(ended[0])) >= len(MANY) // 256
+    assert slices(clear_in_slices(ended[0])) >= len(MANY) // 256
     assert ended == [{}]
 
 
@@ -252,7 +255,7 @@ def test_a_session_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = Sessions()
     session_id = sessions.create(A, B)
     assert isinstance(sessions.resume(session_id, 1, B, C, forget=(A,)), IncrementalFetch)
-    error, _, _ = drained(sessions.resume(session_id, 2, A).select({}))
+    error, _, _ = run_to_end(sessions.resume(session_id, 2, A).select({}))
     assert error == ErrorCode.FETCH_SESSION_ID_NOT_FOUND, (
         "the client then lists all, which says what is wrong"
     )

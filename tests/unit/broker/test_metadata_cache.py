@@ -10,7 +10,7 @@ from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.znodes import BrokerRegistration
-from tidelog.wire.fetch import drained
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.messages.metadata import MetadataResponseTopic
 
 VARIANT = Variant(version=12, listener="PLAINTEXT", operations=False)
@@ -30,7 +30,7 @@ def test_topics_that_are_gone_are_forgotten_though_nobody_asks_for_all() -> None
         held.append(weakref.ref(partitions))
         image.install(TopicImage(name, Uuid(number.to_bytes(16, "big")), partitions))
         del partitions
-        assert drained(cache.topics(VARIANT, [image.topics[name]])).number == 1
+        assert run_to_end(cache.topics(VARIANT, [image.topics[name]])).number == 1
         image.drop_topic(name)
     assert sum(each() is not None for each in held) < 300
 
@@ -42,11 +42,11 @@ def test_what_is_told_of_topics_that_are_not_there_is_counted() -> None:
     unknown = [
         MetadataResponseTopic(name=name, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) for name in "ab"
     ]
-    told = drained(cache.topics(VARIANT, [image.topics["orders"], *unknown]))
+    told = run_to_end(cache.topics(VARIANT, [image.topics["orders"], *unknown]))
     assert told.number == 3
     assert told.refused == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
     assert told.none == 1
-    assert not drained(cache.all_topics(VARIANT)).refused
+    assert not run_to_end(cache.all_topics(VARIANT)).refused
 
 
 def led_by(leader: int, *replicas: int) -> PartitionImage:
@@ -64,15 +64,15 @@ def test_partitions_whose_leaders_are_away_are_counted_also_when_they_come_from_
     cache = MetadataCache(image)
     gone = {ErrorCode.LEADER_NOT_AVAILABLE: 1, ErrorCode.LISTENER_NOT_FOUND: 1}
     for _ in range(2):
-        told = drained(cache.topics(VARIANT, image.topics.values()))
+        told = run_to_end(cache.topics(VARIANT, image.topics.values()))
         assert told.refused == gone
         assert told.none == 2 + 2, "of both topics, and of the partitions that are led"
-        assert drained(cache.all_topics(VARIANT)) == told
-    assert drained(cache.topics(VARIANT, [image.topics["led"]])).refused == {}
-    oldest = drained(cache.all_topics(VARIANT._replace(version=0)))
+        assert run_to_end(cache.all_topics(VARIANT)) == told
+    assert run_to_end(cache.topics(VARIANT, [image.topics["led"]])).refused == {}
+    oldest = run_to_end(cache.all_topics(VARIANT._replace(version=0)))
     assert oldest.refused == {ErrorCode.LEADER_NOT_AVAILABLE: 2, ErrorCode.REPLICA_NOT_AVAILABLE: 1}
     image.put_broker(BrokerRegistration(broker_id=3, endpoints=(endpoint,)))
-    assert drained(cache.all_topics(VARIANT)).refused == {ErrorCode.LISTENER_NOT_FOUND: 1}
+    assert run_to_end(cache.all_topics(VARIANT)).refused == {ErrorCode.LISTENER_NOT_FOUND: 1}
 
 
 def test_a_topic_made_anew_is_told_anew() -> None:
@@ -81,6 +81,6 @@ def test_a_topic_made_anew_is_told_anew() -> None:
     told = set()
     for number in range(1, 4):
         image.install(TopicImage("orders", Uuid(bytes([number]) * 16), {}))
-        told.add(drained(cache.topics(VARIANT, [image.topics["orders"]])).encoded)
+        told.add(run_to_end(cache.topics(VARIANT, [image.topics["orders"]])).encoded)
         image.drop_topic("orders")
     assert len(told) == 3

@@ -10,8 +10,8 @@ import pytest
 from tidelog.broker.answer import PromisedAnswer
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.errors import ErrorCode
-from tidelog.promise import Promise
 from tidelog.replication.partition import ACKS_ALL
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.produce import PartitionAnswer
 
 RESULT: PartitionAnswer = (0, 0, 5, -1, 0, (), None, None)

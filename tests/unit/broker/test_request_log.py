@@ -12,7 +12,7 @@ from tidelog.broker import log_levels
 from tidelog.broker.answer import NO_ANSWER, PromisedAnswer, StagedAnswer
 from tidelog.broker.request_log import REQUEST_LOGGER, RequestLog
 from tidelog.errors import TidelogError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import FileRange

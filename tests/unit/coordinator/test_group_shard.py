@@ -12,9 +12,9 @@ from tests.unit.coordinator.classic.members import join, new_id, stable, subscri
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.group import CommitCheck, Group, GroupType
 from tidelog.coordinator.runtime import Result
-from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.internal_topics.consumer_offsets import (
     ConsumerGroupMetadataKey,
     GroupMetadataKey,
@@ -97,7 +97,7 @@ def commit(harness: GroupHarness, group_id: str, topic: str = "t", partition: in
 
 
 def listed(harness: GroupHarness, states: Sequence[str] = (), types: Sequence[str] = ()) -> set[str]:
-    return {group.group_id for group in answer(finished(harness.coordinator.list_groups(states, types)))}
+    return {group.group_id for group in answer(run_to_end(harness.coordinator.list_groups(states, types)))}
 
 
 # ListGroups
@@ -109,7 +109,7 @@ def test_groups_of_all_shards_are_listed_with_their_state_and_type() -> None:
         stable(harness, 1, name, session_timeout_ms=60_000)
     new_id(harness, "d")
     commit(harness, "e")
-    found = {group.group_id: group for group in answer(finished(harness.coordinator.list_groups([], [])))}
+    found = {group.group_id: group for group in answer(run_to_end(harness.coordinator.list_groups([], [])))}
     assert {name: group.group_state for name, group in found.items()} == {
         "a": "Stable",
         "b": "Stable",
@@ -145,7 +145,7 @@ def test_listing_waits_for_no_shard_that_is_loading_but_says_so() -> None:
 
     class SlowLog(MemoryLog):
         def read(self, offset: int, max_bytes: int) -> bytes:
-            heard.append(finished(harness.coordinator.list_groups([], [])).error)
+            heard.append(run_to_end(harness.coordinator.list_groups([], [])).error)
             return super().read(offset, max_bytes)
 
     harness.coordinator.runtime.load_nowait(1, 9, SlowLog())
@@ -153,7 +153,9 @@ def test_listing_waits_for_no_shard_that_is_loading_but_says_so() -> None:
     assert isinstance(error, KafkaError)
     assert error.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     harness.unload(1)
-    assert answer(finished(harness.coordinator.list_groups([], []))) == [], "led elsewhere: not ours to list"
+    assert answer(run_to_end(harness.coordinator.list_groups([], []))) == [], (
+        "led elsewhere: not ours to list"
+    )
 
 
 # DescribeGroups
@@ -162,7 +164,7 @@ def test_listing_waits_for_no_shard_that_is_loading_but_says_so() -> None:
 def test_a_stable_group_is_described_with_metadata_and_assignments(harness: GroupHarness) -> None:
     metadata = subscription("t")
     _, (leader, follower) = stable(harness, 2, protocols=[("range", metadata)])
-    (described,) = answer(finished(harness.coordinator.describe_groups(["g"], 6)))
+    (described,) = answer(run_to_end(harness.coordinator.describe_groups(["g"], 6)))
     assert (described.error_code, described.error_message) == (0, None)
     assert (described.group_state, described.protocol_type, described.protocol_data) == (
         "Stable",
@@ -177,16 +179,16 @@ def test_a_stable_group_is_described_with_metadata_and_assignments(harness: Grou
 
 def test_a_rebalancing_group_is_described_without_metadata(harness: GroupHarness) -> None:
     member_id, _ = join(harness, protocols=[("range", b"told")])
-    (described,) = answer(finished(harness.coordinator.describe_groups(["g"], 6)))
+    (described,) = answer(run_to_end(harness.coordinator.describe_groups(["g"], 6)))
     assert (described.group_state, described.protocol_data) == ("PreparingRebalance", "")
     assert [(each.member_id, each.member_metadata) for each in described.members] == [(member_id, b"")]
 
 
 def test_what_is_no_classic_group_is_dead_and_not_found_since_version_6(harness: GroupHarness) -> None:
     harness.shard_of("foreign").groups.put(ForeignGroup("foreign"))
-    old = answer(finished(harness.coordinator.describe_groups(["none", "foreign"], 5)))
+    old = answer(run_to_end(harness.coordinator.describe_groups(["none", "foreign"], 5)))
     assert [(each.group_state, each.error_code) for each in old] == [("Dead", 0), ("Dead", 0)]
-    new = answer(finished(harness.coordinator.describe_groups(["none", "foreign"], 6)))
+    new = answer(run_to_end(harness.coordinator.describe_groups(["none", "foreign"], 6)))
     assert [(each.group_state, each.error_code, each.error_message) for each in new] == [
         ("Dead", ErrorCode.GROUP_ID_NOT_FOUND, "Group none not found."),
         ("Dead", ErrorCode.GROUP_ID_NOT_FOUND, "Group foreign is not a classic group."),
@@ -199,12 +201,12 @@ def test_groups_of_a_shard_that_is_elsewhere_have_an_error_of_their_own() -> Non
     harness.unload(harness.coordinator.partition_for(there))
     described = {
         each.group_id: each
-        for each in answer(finished(harness.coordinator.describe_groups([here, there], 6)))
+        for each in answer(run_to_end(harness.coordinator.describe_groups([here, there], 6)))
     }
     assert described[here].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert described[there].error_code == ErrorCode.NOT_COORDINATOR
     deleted = {
-        each.group_id: each for each in answer(finished(harness.coordinator.delete_groups([here, there])))
+        each.group_id: each for each in answer(run_to_end(harness.coordinator.delete_groups([here, there])))
     }
     assert deleted[here].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert deleted[there].error_code == ErrorCode.NOT_COORDINATOR
@@ -230,7 +232,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(harness: GroupHar
     commit(harness, "busy")
     before = len(harness.log_of("g").batches)
 
-    results = answer(finished(harness.coordinator.delete_groups(["emptied", "simple", "busy", "none"])))
+    results = answer(run_to_end(harness.coordinator.delete_groups(["emptied", "simple", "busy", "none"])))
     assert [(each.group_id, each.error_code) for each in results] == [
         ("emptied", ErrorCode.NONE),
         ("simple", ErrorCode.NONE),
@@ -249,7 +251,7 @@ def test_groups_without_members_are_deleted_with_their_offsets(harness: GroupHar
 def test_a_deletion_that_cannot_be_written_deletes_nothing(harness: GroupHarness) -> None:
     commit(harness, "simple")
     harness.log_of("g").fail_next = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
-    (result,) = answer(finished(harness.coordinator.delete_groups(["simple"])))
+    (result,) = answer(run_to_end(harness.coordinator.delete_groups(["simple"])))
     assert result.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert listed(harness) == {"simple"}
 
@@ -257,7 +259,7 @@ def test_a_deletion_that_cannot_be_written_deletes_nothing(harness: GroupHarness
 def test_a_deleted_group_begins_anew(harness: GroupHarness) -> None:
     _, (member_id,) = stable(harness, 1)
     answer(harness.leave("g", member_id))
-    answer(finished(harness.coordinator.delete_groups(["g"])))
+    answer(run_to_end(harness.coordinator.delete_groups(["g"])))
     generation_id, _ = stable(harness, 1)
     assert generation_id == 1
 

@@ -14,10 +14,10 @@ from tidelog.broker.offset_parts import PARTITIONS_AT_ONCE, in_parts, is_wide
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.shard import DELETED_AT_ONCE, GroupShard
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
 from tidelog.records.batch import iter_batches
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices, run_to_end
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
 from tidelog.wire.messages.list_groups import ListedGroup
 from tidelog.wire.messages.offset_delete import OffsetDeleteRequestPartition, OffsetDeleteRequestTopic
@@ -100,7 +100,7 @@ def test_a_group_that_is_named_again_has_the_same_answer_again() -> None:
         return [group_id]
 
     names = ["a", "b", "bad", "a", "bad", "a"]
-    reply = finished(scene.groups.read_each(names, describe, lambda name, error: [f"no {name}"]))
+    reply = run_to_end(scene.groups.read_each(names, describe, lambda name, error: [f"no {name}"]))
     answers = reply.result()
     assert answers == [["a"], ["b"], ["no bad"], ["a"], ["no bad"], ["a"]]
     assert answers[0] is answers[3] is answers[5]
@@ -113,8 +113,8 @@ def test_groups_that_go_while_groups_are_listed_are_not_shown_from_then_on() -> 
         scene.commit({("orders", 0): 1}, f"g{number}")
     work = scene.groups.list_groups([], [])
     next(work)
-    finished(scene.groups.delete_groups([f"g{number}" for number in range(10)])).result()
-    assert len(finished(work).result()) <= 1
+    run_to_end(scene.groups.delete_groups([f"g{number}" for number in range(10)])).result()
+    assert len(run_to_end(work).result()) <= 1
 
 
 def test_offsets_are_fetched_a_few_at_a_time(wide: Coordinator) -> None:
@@ -141,7 +141,7 @@ def test_a_transaction_that_ends_while_offsets_are_fetched_is_told_of_or_awaited
     work = fetch_all(wide, require_stable=True)
     next(work)
     wide.end(committed=True)
-    answers = offsets_in(finished(work).result())
+    answers = offsets_in(run_to_end(work).result())
     unstable = {index for index, (_, code) in answers.items() if code == ErrorCode.UNSTABLE_OFFSET_COMMIT}
     assert 0 < len(unstable) < requests.PARTITIONS_AT_ONCE
     assert all(answer == (5000, 0) for index, answer in answers.items() if index not in unstable)
@@ -156,7 +156,7 @@ def test_what_is_committed_while_offsets_are_fetched_is_told_once_it_is_safe() -
     work = fetch_all(scene)
     next(work)
     scene.send(10, scene.commit_request({("wide", index): 2 for index in indexes}))
-    reply = finished(work)
+    reply = run_to_end(work)
     assert not reply.done, "an offset that is not on all replicas was told"
     scene.log_of("g").commit()
     assert offsets_in(reply.result())[199] == (2, 0)
@@ -166,8 +166,8 @@ def test_a_group_that_goes_while_its_offsets_are_fetched_leaves_no_holes(wide: C
     wide.commit({("orders", 0): 3})
     work = fetch_all(wide)
     next(work)
-    finished(wide.groups.delete_groups(["g"])).result()
-    (topic,) = finished(work).result().topics
+    run_to_end(wide.groups.delete_groups(["g"])).result()
+    (topic,) = run_to_end(work).result().topics
     assert topic.name == "wide"
 
 
@@ -176,7 +176,7 @@ def test_a_shard_that_goes_while_it_is_asked_is_no_coordinator(wide: Coordinator
     next(work)
     wide.groups.runtime.unload(wide.groups.partition_for("g"))
     with pytest.raises(KafkaError) as caught:
-        finished(work).result()
+        run_to_end(work).result()
     assert caught.value.code is ErrorCode.NOT_COORDINATOR
 
 
@@ -185,7 +185,7 @@ def test_markers_of_others_change_nothing(wide: Coordinator) -> None:
     next(work)
     partition = wide.groups.partition_for("g")
     wide.groups.runtime.end_transaction(partition, Producer(99, 0), 0, committed=True).result()
-    assert offsets_in(finished(work).result()) == {index: (index, 0) for index in range(1000)}
+    assert offsets_in(run_to_end(work).result()) == {index: (index, 0) for index in range(1000)}
 
 
 def test_a_group_with_very_many_offsets_is_deleted_in_parts_and_goes_last(wide: Coordinator) -> None:
@@ -209,7 +209,7 @@ def test_a_group_with_very_many_offsets_is_deleted_in_parts_and_goes_last(wide: 
 def test_committed_and_pending_offsets_are_deleted_once_each(wide: Coordinator) -> None:
     wide.commit_in_transaction({("wide", index): 5000 for index in range(200, 400)})
     wide.commit_in_transaction({("payments", 0): 1})
-    (result,) = finished(wide.groups.delete_groups(["g"])).result()
+    (result,) = run_to_end(wide.groups.delete_groups(["g"])).result()
     assert result.error_code == 0
     assert not wide.shard("g").offsets.pending
     assert wide.offsets_of("g") == {}
@@ -237,7 +237,7 @@ def test_a_deletion_that_the_log_refuses_ends_there(wide: Coordinator) -> None:
     left = len(wide.offsets_of("g"))
     assert 0 < left < 1000
     wide.log_of("g").fail_next = KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-    (result,) = finished(work).result()
+    (result,) = run_to_end(work).result()
     assert (result.group_id, result.error_code) == ("g", ErrorCode.NOT_COORDINATOR)
     assert len(wide.offsets_of("g")) == left
     assert "g" in wide.shard("g").groups

@@ -12,11 +12,11 @@ from tests.rigs.memory_log import MemoryLog
 
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key
-from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.feed import ImageDelta
-from tidelog.promise import Promise
 from tidelog.records.record import Record, encode_batch
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 from tidelog.wire.internal_topics.transaction_state import TransactionLogKey, TransactionLogValue
 
 SCHEMAS = RecordSchemas([(TransactionLogKey, TransactionLogValue)])

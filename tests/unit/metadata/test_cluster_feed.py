@@ -369,7 +369,7 @@ def test_very_many_partitions_are_taken_over_in_several_turns() -> None:
             UpdateMetadataTopicState(topic_name=name, topic_id=random_uuid(), partition_states=states)
             for name in ("a", "b")
         ]
-        work = scene.feed.update_in_turns(UpdateMetadataRequest(controller_id=1, topic_states=topics))
+        work = scene.feed.update_in_slices(UpdateMetadataRequest(controller_id=1, topic_states=topics))
         turns = 0
         while True:
             turns += 1

@@ -217,7 +217,9 @@ def test_answers_about_very_many_partitions_are_taken_in_several_turns(tmp_path:
         loop._followed.update(dict.fromkeys(names, followed))
         positions = dict.fromkeys([*names, NAME], leader.asked[-1][0][NAME])
         answers = {name: FetchedPartition(0, 0, 0) for name in names}
-        turns = loop._append_in_turns(positions, {**answers, NAME: FetchedPartition(0, 0, 0, None, batch(0))})
+        turns = loop._append_in_slices(
+            positions, {**answers, NAME: FetchedPartition(0, 0, 0, None, batch(0))}
+        )
         next(turns)
         assert partition.log.log_end_offset == 0
         assert next(turns, "the end") == "the end"

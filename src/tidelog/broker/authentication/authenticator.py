@@ -30,7 +30,7 @@ from tidelog.broker.answer import NO_ANSWER, HandlerResult, NoAnswer, PromisedAn
 from tidelog.broker.network.connection import Connection, RequestHandler
 from tidelog.errors import ErrorCode, WireError
 from tidelog.metrics.connection_counts import ConnectionCounts
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.principal import Principal
 from tidelog.security.sasl.mechanism import Exchange, Mechanism, Proven, Refused, SlowStep, Step
 from tidelog.wire.api import API_TABLE, ApiKey

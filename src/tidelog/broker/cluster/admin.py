@@ -29,7 +29,6 @@ from tidelog.controller.topic_names import validate_topic_name
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.in_turns import in_turns
 from tidelog.metadata import znodes
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.client_metrics import check_subscription
@@ -53,6 +52,7 @@ from tidelog.metadata.store import (
     parent_of,
     put,
 )
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -64,7 +64,7 @@ logger = logging.getLogger(__name__)
 
 _AUTO_CREATE_TIMEOUT_MS = 10_000
 _DEFAULT_WAIT_MS = 30_000
-_AT_A_TIME = 100
+_BATCH_SIZE = 100
 _TRIES = 10
 
 
@@ -188,7 +188,7 @@ class ClusterAdmin:
         controller = self._membership.controller
         outcomes = await controller.elect_leaders(partitions, election, timeout_ms=timeout_ms)
         elected: list[tuple[TopicPartition, int]] = []
-        async for partition, error in in_turns(outcomes.items(), _AT_A_TIME):
+        async for partition, error in yielding_every(_BATCH_SIZE, outcomes.items()):
             if error is None:
                 epoch = controller.leader_epoch(partition)
                 if self._leader_epoch(partition) < epoch:
@@ -203,7 +203,7 @@ class ClusterAdmin:
 
         left_ms = None if timeout_ms is None else max(timeout_ms - (loop.time() - begun) * 1000, 0)
         if not await self._shows(are_known, left_ms):
-            async for partition, epoch in in_turns(elected, _AT_A_TIME):
+            async for partition, epoch in yielding_every(_BATCH_SIZE, elected):
                 if self._leader_epoch(partition) < epoch:
                     outcomes[partition] = KafkaError(ErrorCode.REQUEST_TIMED_OUT)
         return outcomes

@@ -18,7 +18,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
 
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import NO_LEADER_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from tidelog.metadata.cluster_feed import ClusterFeed
@@ -26,8 +25,8 @@ from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import PartitionImage
 from tidelog.replication.fetch_loop import FetchLoops
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.slices import Slices, run_to_end
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.wire.fetch_request import drained
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,
     LeaderAndIsrPartitionState,
@@ -95,7 +94,7 @@ class ControllerRequests:
         self._registered.set()
 
     def in_order(
-        self, topics: Mapping[str, Uuid], apply: Callable[[], ResponseT | Work[ResponseT]]
+        self, topics: Mapping[str, Uuid], apply: Callable[[], ResponseT | Slices[ResponseT]]
     ) -> ResponseT | Awaitable[ResponseT]:
         """Carry out a request about ``topics`` once their configs are known, and after those before it.
 
@@ -125,7 +124,7 @@ class ControllerRequests:
         self,
         earlier: asyncio.Task[object] | None,
         fresh: Mapping[str, Uuid],
-        apply: Callable[[], ResponseT | Work[ResponseT]],
+        apply: Callable[[], ResponseT | Slices[ResponseT]],
     ) -> ResponseT:
         if earlier is not None and not earlier.done():
             await asyncio.wait([earlier])
@@ -136,7 +135,7 @@ class ControllerRequests:
         begun = apply()
         return await self._go_on(begun) if isinstance(begun, Generator) else begun
 
-    async def _go_on(self, work: Work[ResponseT]) -> ResponseT:
+    async def _go_on(self, work: Slices[ResponseT]) -> ResponseT:
         while True:
             await asyncio.sleep(0)
             if self._closed:
@@ -165,13 +164,13 @@ class ControllerRequests:
 
     def update_metadata(self, request: UpdateMetadataRequest) -> UpdateMetadataResponse:
         """Know what the controller knows."""
-        return drained(self.update_metadata_in_turns(request))
+        return run_to_end(self.update_metadata_in_slices(request))
 
-    def update_metadata_in_turns(self, request: UpdateMetadataRequest) -> Work[UpdateMetadataResponse]:
+    def update_metadata_in_slices(self, request: UpdateMetadataRequest) -> Slices[UpdateMetadataResponse]:
         """The same, with turns for others where it is much."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is ErrorCode.NONE:
-            delta = yield from self._feed.update_in_turns(request)
+            delta = yield from self._feed.update_in_slices(request)
             if delta.brokers:
                 for count, partition in enumerate(tuple(self._partitions.by_name.values()), 1):
                     partition.brokers_changed()
@@ -185,11 +184,11 @@ class ControllerRequests:
 
     def leader_and_isr(self, request: LeaderAndIsrRequest, version: int) -> LeaderAndIsrResponse:
         """Lead or follow partitions."""
-        return drained(self.leader_and_isr_in_turns(request, version))
+        return run_to_end(self.leader_and_isr_in_slices(request, version))
 
-    def leader_and_isr_in_turns(
+    def leader_and_isr_in_slices(
         self, request: LeaderAndIsrRequest, version: int
-    ) -> Work[LeaderAndIsrResponse]:
+    ) -> Slices[LeaderAndIsrResponse]:
         """The same, with turns for others where it is much."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:
@@ -281,9 +280,9 @@ class ControllerRequests:
 
     def stop_replica(self, request: StopReplicaRequest) -> StopReplicaResponse:
         """Stop replicas, and delete their logs where that is said."""
-        return drained(self.stop_replica_in_turns(request))
+        return run_to_end(self.stop_replica_in_slices(request))
 
-    def stop_replica_in_turns(self, request: StopReplicaRequest) -> Work[StopReplicaResponse]:
+    def stop_replica_in_slices(self, request: StopReplicaRequest) -> Slices[StopReplicaResponse]:
         """The same, with turns for others where it is much."""
         code = self._check(request.controller_epoch, request.broker_epoch)
         if code is not ErrorCode.NONE:

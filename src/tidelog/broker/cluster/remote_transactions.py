@@ -23,7 +23,7 @@ from tidelog.ids import TopicPartition
 from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import NoNode, SharedStore
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnResponse,

@@ -12,7 +12,7 @@ from tidelog.broker.coordinators import Coordinators
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.service import without_producer_fenced
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 

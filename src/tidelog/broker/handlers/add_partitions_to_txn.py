@@ -13,12 +13,12 @@ from collections.abc import Iterable
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import emptied, is_long
-from tidelog.coordinator.slices import Slices, finished
+from tidelog.broker.long_responses import is_long
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TopicPartition
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.slices import Slices, clear_in_slices, run_to_end
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.add_partitions_to_txn import (
@@ -77,14 +77,14 @@ def handle(
         return response
 
     long = is_long(request)
-    return gather(replies).then(lambda found: answer(found) if long else finished(answer(found)))
+    return gather(replies).then(lambda found: answer(found) if long else run_to_end(answer(found)))
 
 
 def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
     """The same error for everything."""
     return AddPartitionsToTxnResponse(
         error_code=error.code,
-        results_by_topic_v3_and_below=finished(_results(request.v3_and_below_topics, {}, error.code)),
+        results_by_topic_v3_and_below=run_to_end(_results(request.v3_and_below_topics, {}, error.code)),
     )
 
 
@@ -115,8 +115,8 @@ def _add_for_client(
 
     if refused:
         response = yield from answer(refused)
-        yield from emptied(names)
-        yield from emptied(refused)
+        yield from clear_in_slices(names)
+        yield from clear_in_slices(refused)
         return response
     reply = transactions.add_or_verify(
         request.v3_and_below_transactional_id,
@@ -129,7 +129,7 @@ def _add_for_client(
     if context.version < _KNOWS_FENCED:
         reply = reply.then(lambda codes: {name: _before_fenced(code) for name, code in codes.items()})
     long = is_long(request)
-    return reply.then(lambda codes: answer(codes) if long else finished(answer(codes)))
+    return reply.then(lambda codes: answer(codes) if long else run_to_end(answer(codes)))
 
 
 def _before_fenced(code: ErrorCode) -> ErrorCode:

@@ -20,8 +20,8 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.controller.quota_changes import QuotaAlteration, QuotaOp, plan_quota_changes
 from tidelog.errors import KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.client_quotas import IP
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -34,22 +34,22 @@ from tidelog.wire.messages.alter_client_quotas import (
 API = ApiKey.ALTER_CLIENT_QUOTAS
 VERSIONS = (0, 1)
 
-_AT_A_TIME = 100
+_BATCH_SIZE = 100
 
 
 async def handle(
     context: RequestContext, request: AlterClientQuotasRequest, admin: Admin
 ) -> AlterClientQuotasResponse:
     """Change what is asked for, entity by entity."""
-    alterations = [_alteration(entry) async for entry in in_turns(request.entries, _AT_A_TIME)]
+    alterations = [_alteration(entry) async for entry in yielding_every(_BATCH_SIZE, request.entries)]
     unknown = await _unknown_hosts(alterations)
-    if len(alterations) > _AT_A_TIME:
+    if len(alterations) > _BATCH_SIZE:
         outcomes = await asyncio.to_thread(plan_quota_changes, alterations, unknown)
     else:
         outcomes = plan_quota_changes(alterations, unknown)
     response = AlterClientQuotasResponse()
     answered: set[frozenset[tuple[str, str | None]]] = set()
-    async for alteration, outcome in in_turns(zip(alterations, outcomes, strict=True), _AT_A_TIME):
+    async for alteration, outcome in yielding_every(_BATCH_SIZE, zip(alterations, outcomes, strict=True)):
         names = frozenset(alteration.names)
         if names in answered:
             continue
@@ -77,7 +77,7 @@ def _alteration(entry: AlterClientQuotasRequestEntryData) -> QuotaAlteration:
 
 async def _unknown_hosts(alterations: Sequence[QuotaAlteration]) -> set[str]:
     known: dict[str, bool] = {}
-    async for alteration in in_turns(alterations, _AT_A_TIME):
+    async for alteration in yielding_every(_BATCH_SIZE, alterations):
         for kind, name in alteration.names:
             if kind == IP and name and name not in known:
                 known[name] = await _is_known(name)

@@ -14,8 +14,8 @@ from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import ConfigResource, check_entries
 from tidelog.controller.config_requests import alter_each, alter_resource, idle_remark
 from tidelog.errors import KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_configs import (
@@ -28,7 +28,7 @@ from tidelog.wire.messages.alter_configs import (
 API = ApiKey.ALTER_CONFIGS
 VERSIONS = (0, 2)
 
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 
 
 async def handle(
@@ -54,11 +54,11 @@ async def handle(
         )
 
     resources: list[ConfigResource] = []
-    async for each in in_turns(request.resources, _AT_A_TIME):
+    async for each in yielding_every(_BATCH_SIZE, request.resources):
         resources.append(ConfigResource(each.resource_type, each.resource_name))
     outcomes = await alter_each(resources, alter)
     response = AlterConfigsResponse()
-    async for each, error in in_turns(zip(request.resources, outcomes, strict=True), _AT_A_TIME):
+    async for each, error in yielding_every(_BATCH_SIZE, zip(request.resources, outcomes, strict=True)):
         response.responses.append(_response(each, error, None if error else _remark(each, config)))
     return response
 

@@ -14,7 +14,7 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.in_turns import in_turns
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -26,7 +26,7 @@ from tidelog.wire.messages.alter_partition_reassignments import (
 API = ApiKey.ALTER_PARTITION_REASSIGNMENTS
 VERSIONS = (0, 1)
 
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 
 
 async def handle(
@@ -35,7 +35,7 @@ async def handle(
     """Decide partition by partition; what passes is where it should be already, or begins to move."""
     targets: dict[TopicPartition, tuple[int, ...] | None] = {}
     named = ((topic, each) for topic in request.topics for each in topic.partitions)
-    async for topic, each in in_turns(named, _AT_A_TIME):
+    async for topic, each in yielding_every(_BATCH_SIZE, named):
         replicas = None if each.replicas is None else tuple(each.replicas)
         targets[TopicPartition(topic.name, each.partition_index)] = replicas
     outcomes = await admin.reassign(
@@ -50,7 +50,7 @@ async def handle(
     )
     answers = zip(request.topics, response.responses, strict=True)
     asked = ((answer, each) for topic, answer in answers for each in topic.partitions)
-    async for answer, each in in_turns(asked, _AT_A_TIME):
+    async for answer, each in yielding_every(_BATCH_SIZE, asked):
         outcome = outcomes[TopicPartition(answer.name, each.partition_index)]
         answer.partitions.append(_outcome(each.partition_index, outcome))
     return response

@@ -14,8 +14,8 @@ from pathlib import Path
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
 from tidelog.wire.api import ApiKey
@@ -32,7 +32,7 @@ VERSIONS = (1, 2)
 MAX_DIRECTORY_NAME = 255
 
 # Each makes a log, which takes about a millisecond.
-_AT_A_TIME = 4
+_BATCH_SIZE = 4
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ async def handle(
 ) -> AlterReplicaLogDirsResponse:
     """Begin the moves, and answer for each partition once: the last directory named for it counts."""
     outcomes: dict[TopicPartition, ErrorCode] = {}
-    async for target, path in in_turns(_targets(request).items(), _AT_A_TIME):
+    async for target, path in yielding_every(_BATCH_SIZE, _targets(request).items()):
         outcomes[target] = _begin(context, *target, path, image, log_dirs)
     return _response(outcomes)
 

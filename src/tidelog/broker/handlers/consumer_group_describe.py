@@ -14,9 +14,9 @@ from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.validation import check_served
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.slices import Slices
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.consumer_group_describe import (

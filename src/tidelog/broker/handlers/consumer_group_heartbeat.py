@@ -17,7 +17,7 @@ from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.validation import check_heartbeat, check_served
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.consumer_group_heartbeat import (

@@ -11,8 +11,8 @@ from tidelog.broker.acl_requests import binding_of, without_rules
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.store import TooLargeError
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import AclBinding
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_acls import (
@@ -24,7 +24,7 @@ from tidelog.wire.messages.create_acls import (
 API = ApiKey.CREATE_ACLS
 VERSIONS = (1, 3)
 
-_AT_A_TIME = 100
+_BATCH_SIZE = 100
 
 
 async def handle(
@@ -34,7 +34,7 @@ async def handle(
     if authorization.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{without_rules(authorization)}.")
     bindings: list[AclBinding | KafkaError] = []
-    async for each in in_turns(request.creations, _AT_A_TIME):
+    async for each in yielding_every(_BATCH_SIZE, request.creations):
         try:
             bindings.append(binding_of(each))
         except KafkaError as error:
@@ -43,7 +43,7 @@ async def handle(
     outcomes = await authorization.acls.add(valid)
     log = authorization.log
     results: list[AclCreationResult] = []
-    async for binding in in_turns(bindings, _AT_A_TIME):
+    async for binding in yielding_every(_BATCH_SIZE, bindings):
         if isinstance(binding, KafkaError):
             results.append(_refusal(binding))
         elif (failure := outcomes[binding.pattern]) is not None:

@@ -15,8 +15,8 @@ from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.controller.controller import MorePartitions
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_partitions import (
@@ -29,7 +29,7 @@ API = ApiKey.CREATE_PARTITIONS
 VERSIONS = (0, 3)
 
 _STRICT_QUOTA_SINCE = 3
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 _TWICE = KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
 
 
@@ -43,12 +43,12 @@ async def handle(
 ) -> CreatePartitionsResponse:
     """Add what can be added."""
     counts: Counter[str] = Counter()
-    async for topic in in_turns(request.topics, _AT_A_TIME):
+    async for topic in yielding_every(_BATCH_SIZE, request.topics):
         counts[topic.name] += 1
     outcomes: dict[str, KafkaError | None] = {}
     denied: dict[str, KafkaError | None] = {}
     wanted: list[MorePartitions] = []
-    async for topic in in_turns(request.topics, _AT_A_TIME):
+    async for topic in yielding_every(_BATCH_SIZE, request.topics):
         name = topic.name
         if counts[name] > 1:
             outcomes[name] = _TWICE
@@ -67,7 +67,7 @@ async def handle(
         # What cannot be added takes nothing of the quota.
         tried = await admin.create_partitions(wanted, validate_only=True, timeout_ms=request.timeout_ms)
         within: list[MorePartitions] = []
-        async for more in in_turns(wanted, _AT_A_TIME):
+        async for more in yielding_every(_BATCH_SIZE, wanted):
             known = image.topics.get(more.topic)
             if known is not None and tried[more.topic] is None:
                 try:
@@ -82,7 +82,7 @@ async def handle(
         wanted, validate_only=request.validate_only, timeout_ms=request.timeout_ms
     )
     response = CreatePartitionsResponse()
-    async for name, outcome in in_turns(outcomes.items(), _AT_A_TIME):
+    async for name, outcome in yielding_every(_BATCH_SIZE, outcomes.items()):
         response.results.append(_result(name, outcome))
     return response
 

@@ -21,7 +21,6 @@ from tidelog.broker.authorization import Authorization, refusal
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas
-from tidelog.broker.slow_lane import Work
 from tidelog.controller.controller import CreatedTopic
 from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.controller.topics import NewTopic
@@ -30,6 +29,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.config_entries import BrokerLayers, topic_entries
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.topic_options import TopicConfig
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_topics import (
@@ -55,7 +55,7 @@ async def handle(
     config: BrokerConfig,
     authorization: Authorization,
     quotas: ClientQuotas,
-) -> Work[CreateTopicsResponse]:
+) -> Slices[CreateTopicsResponse]:
     """Create what can be created; every name of the request gets one answer."""
     counts = Counter(topic.name for topic in request.topics)
     session = context.session
@@ -106,7 +106,7 @@ def _response(
     image: MetadataImage,
     config: BrokerConfig,
     authorization: Authorization,
-) -> Work[CreateTopicsResponse]:
+) -> Slices[CreateTopicsResponse]:
     response = CreateTopicsResponse()
     for name, outcome in outcomes.items():
         may_see = authorization.allows_topic(context.session, Operation.DESCRIBE_CONFIGS, name, quiet=True)

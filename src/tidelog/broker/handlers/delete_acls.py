@@ -10,8 +10,8 @@ from tidelog.broker.acl_requests import filter_of, without_rules
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.store import StoreError
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import AclBinding
 from tidelog.wire.api import ApiKey
@@ -25,7 +25,7 @@ from tidelog.wire.messages.delete_acls import (
 API = ApiKey.DELETE_ACLS
 VERSIONS = (1, 3)
 
-_AT_A_TIME = 100
+_BATCH_SIZE = 100
 
 
 async def handle(
@@ -35,7 +35,7 @@ async def handle(
     if authorization.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{without_rules(authorization)}.")
     filters: list[AclFilter | KafkaError] = []
-    async for each in in_turns(request.filters, _AT_A_TIME):
+    async for each in yielding_every(_BATCH_SIZE, request.filters):
         try:
             filters.append(
                 filter_of(
@@ -54,12 +54,12 @@ async def handle(
     log = authorization.log
     found = iter(removed)
     response = DeleteAclsResponse()
-    async for wanted in in_turns(filters, _AT_A_TIME):
+    async for wanted in yielding_every(_BATCH_SIZE, filters):
         if isinstance(wanted, KafkaError):
             response.filter_results.append(_refusal(wanted))
             continue
         result = DeleteAclsFilterResult(error_message=None)
-        async for binding, failure in in_turns(next(found).items(), _AT_A_TIME):
+        async for binding, failure in yielding_every(_BATCH_SIZE, next(found).items()):
             if failure is None and log is not None:
                 log.changed(context.session, "removed", binding)
             result.matching_acls.append(_removed(binding, failure))

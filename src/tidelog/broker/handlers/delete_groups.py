@@ -13,9 +13,9 @@ from __future__ import annotations
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.coordinator.slices import Slices
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_groups import (

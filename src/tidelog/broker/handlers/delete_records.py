@@ -20,10 +20,10 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.partition_errors import OnOffline
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS
-from tidelog.in_turns import in_turns
-from tidelog.promise import Promise
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_records import (
@@ -41,7 +41,7 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 # Each takes some 50 µs, most of them for its line in the log.
-_AT_A_TIME = 100
+_BATCH_SIZE = 100
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +71,7 @@ def handle(
             result = _refusal(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         results[id(topic)].partitions.append(result)
 
-    if len(wanted) > _AT_A_TIME:
+    if len(wanted) > _BATCH_SIZE:
         return _delete_many(wanted, delete, delayed, request.timeout_ms)
     for topic, index, offset in wanted:
         delete(topic, index, offset)
@@ -85,7 +85,7 @@ async def _delete_many(
     timeout_ms: int,
 ) -> Promise[DeleteRecordsResponse]:
     """The same for more partitions than one turn of the loop should see to."""
-    async for topic, index, offset in in_turns(wanted, _AT_A_TIME):
+    async for topic, index, offset in yielding_every(_BATCH_SIZE, wanted):
         delete(topic, index, offset)
     return delayed.start(timeout_ms)
 

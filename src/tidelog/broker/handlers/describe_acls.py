@@ -9,8 +9,8 @@ from __future__ import annotations
 from tidelog.broker.acl_requests import filter_of, without_rules
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.scheduling.slices import Slices
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_acls import (
     AclDescription,
@@ -25,7 +25,7 @@ VERSIONS = (1, 3)
 
 def handle(
     context: RequestContext, request: DescribeAclsRequest, authorization: Authorization
-) -> Work[DescribeAclsResponse]:
+) -> Slices[DescribeAclsResponse]:
     """Tell the rules."""
     if authorization.acls is None:
         raise KafkaError(ErrorCode.SECURITY_DISABLED, f"{without_rules(authorization)} on the broker")

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.slices import Slices
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_client_quotas import (
     ComponentData,
@@ -32,7 +32,7 @@ _TYPE_NAMES = {_DEFAULT: "MATCH_TYPE_DEFAULT", _SPECIFIED: "MATCH_TYPE_SPECIFIED
 
 def handle(
     context: RequestContext, request: DescribeClientQuotasRequest, image: MetadataImage
-) -> Work[DescribeClientQuotasResponse]:
+) -> Slices[DescribeClientQuotasResponse]:
     """List what matches; others have their turn in between."""
     exact, any_name = _filter(request.components)
     entries: list[EntryData] = []

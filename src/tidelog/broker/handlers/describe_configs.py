@@ -17,7 +17,6 @@ from tidelog.broker import log_levels
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.config_access import require_config_access
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.controller.config_changes import ResourceType
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
@@ -25,6 +24,7 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.config_entries import ConfigEntry, ConfigSource
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_configs import (
@@ -55,7 +55,7 @@ def handle(
     image: MetadataImage,
     dynamic_configs: DynamicConfigs,
     authorization: Authorization,
-) -> Work[DescribeConfigsResponse]:
+) -> Slices[DescribeConfigsResponse]:
     """Describe resource by resource."""
     for resource in request.resources:
         if resource.resource_type not in _TYPES:

@@ -12,9 +12,9 @@ from tidelog.broker.authorization import Authorization
 from tidelog.broker.authorized_operations import group_operations
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.coordinator.slices import Slices
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_groups import (

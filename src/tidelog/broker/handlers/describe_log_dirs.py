@@ -16,7 +16,7 @@ from pathlib import Path
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.in_turns import in_turns
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.log.log import Log
 from tidelog.wire.api import ApiKey
@@ -34,7 +34,7 @@ VERSIONS = (1, 5)
 UNKNOWN_LAG = -1
 
 # Each takes some 10 µs, more where it has many segments.
-_AT_A_TIME = 200
+_BATCH_SIZE = 200
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ def handle(
         }
     description = _Description(log_dirs)
     logs = log_dirs.all_logs()
-    if len(logs) > _AT_A_TIME:
+    if len(logs) > _BATCH_SIZE:
         return _describe_many(description, logs, wanted)
     for each in logs:
         if wanted is None or each.topic_partition in wanted:
@@ -62,7 +62,7 @@ async def _describe_many(
     description: _Description, logs: list[Log], wanted: set[TopicPartition] | None
 ) -> DescribeLogDirsResponse:
     """The same for more logs than one turn of the loop should see to."""
-    async for each in in_turns(logs, _AT_A_TIME):
+    async for each in yielding_every(_BATCH_SIZE, logs):
         if wanted is None or each.topic_partition in wanted:
             description.add(each)
     return description.response

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata.image import MetadataImage
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_producers import (
@@ -38,7 +38,7 @@ def handle(
     image: MetadataImage,
     partitions: Partitions,
     authorization: Authorization,
-) -> Work[DescribeProducersResponse]:
+) -> Slices[DescribeProducersResponse]:
     """Describe partition by partition."""
     response = DescribeProducersResponse()
     known: dict[TopicPartition, PartitionResponse] = {}
@@ -79,7 +79,7 @@ def _refusal_of(
     return None
 
 
-def _partition(name: TopicPartition, partitions: Partitions) -> Work[PartitionResponse]:
+def _partition(name: TopicPartition, partitions: Partitions) -> Slices[PartitionResponse]:
     try:
         partition = partitions.get(name.topic, name.partition)
     except KafkaError as error:

@@ -14,11 +14,11 @@ from itertools import islice
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.authorized_operations import topic_operations
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_topic_partitions import (
@@ -41,7 +41,7 @@ def handle(
     image: MetadataImage,
     config: BrokerConfig,
     authorization: Authorization,
-) -> Work[DescribeTopicPartitionsResponse]:
+) -> Slices[DescribeTopicPartitionsResponse]:
     """One page."""
     most = config.int("max.request.partition.size.limit")
     room = max(min(most, request.response_partition_limit), 1)
@@ -85,7 +85,7 @@ def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> Descri
     )
 
 
-def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> Work[Iterator[str]]:
+def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> Slices[Iterator[str]]:
     """The topics from the cursor on, sorted."""
     cursor = request.cursor
     asked: dict[str, None] = {}

@@ -11,9 +11,9 @@ from collections import Counter
 
 from tidelog.broker.authentication.credentials import credential_of
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.slices import Slices
 from tidelog.security.sasl.scram_credential import ScramMechanism
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.describe_user_scram_credentials import (
@@ -29,7 +29,7 @@ VERSIONS = (0, 0)
 
 def handle(
     context: RequestContext, request: DescribeUserScramCredentialsRequest, image: MetadataImage
-) -> Work[DescribeUserScramCredentialsResponse]:
+) -> Slices[DescribeUserScramCredentialsResponse]:
     """List users with their mechanisms; others have their turn in between."""
     if context.session.by_token:
         raise KafkaError(

@@ -14,8 +14,8 @@ from tidelog.broker.membership import Admin
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.elect_leaders import (
@@ -28,7 +28,7 @@ from tidelog.wire.messages.elect_leaders import (
 API = ApiKey.ELECT_LEADERS
 VERSIONS = (0, 2)
 
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 
 _OWN_ERROR_SINCE = 1
 
@@ -62,13 +62,13 @@ async def _elect(
         topics = {topic.topic: topic.partitions for topic in request.topic_partitions}
     partitions: list[TopicPartition] = []
     named = ((name, index) for name, indexes in topics.items() for index in indexes)
-    async for name, index in in_turns(named, _AT_A_TIME):
+    async for name, index in yielding_every(_BATCH_SIZE, named):
         partitions.append(TopicPartition(name, index))
     outcomes = await admin.elect_leaders(
         partitions, ElectionType(request.election_type), timeout_ms=request.timeout_ms
     )
     results = {name: ReplicaElectionResult(topic=name) for name in topics}
-    async for (name, index), error in in_turns(outcomes.items(), _AT_A_TIME):
+    async for (name, index), error in yielding_every(_BATCH_SIZE, outcomes.items()):
         if request.topic_partitions is not None or not _needs_none(error):
             results[name].partition_result.append(_result(index, error))
     return ElectLeadersResponse(replica_election_results=list(results.values()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.service import TransactionCoordinator, without_producer_fenced
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
 

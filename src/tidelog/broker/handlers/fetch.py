@@ -42,13 +42,13 @@ from tidelog.broker.fetch_session import (
 from tidelog.broker.follower_poll import TOPIC_IDS_SINCE, FollowerPoll
 from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.errors import WireError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import run_to_end
 from tidelog.storage.log.log import Isolation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.fetch import (
     FetchRequest,
     FileRange,
-    drained,
     encode_fetch_response,
     parse_fetch_request,
     parse_in_slices,
@@ -99,7 +99,7 @@ class FetchHandler:
             answer = self._fetch_one(connection, request, version, correlation_id, payer)
             if answer is not None:
                 return answer
-        wanted, forgotten = drained(_keys(request))
+        wanted, forgotten = run_to_end(_keys(request))
         if request.session_epoch == FINAL_EPOCH and not request.session_id:
             # No session, and none to end.
             return Fetch(
@@ -111,7 +111,7 @@ class FetchHandler:
                 FetchContext(wanted),
                 payer=payer,
             ).start()
-        context = drained(self._open(request, version, wanted, forgotten))
+        context = run_to_end(self._open(request, version, wanted, forgotten))
         if (
             request.replica_id >= 0
             and version >= TOPIC_IDS_SINCE

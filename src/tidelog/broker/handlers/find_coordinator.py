@@ -16,8 +16,8 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.coordinators import Coordinators
 from tidelog.broker.endpoints import endpoints_of
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.find_coordinator import (
@@ -31,7 +31,7 @@ VERSIONS = (0, 6)
 
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _BATCHES_SINCE = 4
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 _NO_NODE = -1
 _NO_PORT = -1
 _NO_ERROR = "NONE"
@@ -65,7 +65,7 @@ async def handle(
             port=found.port,
         )
     response = FindCoordinatorResponse()
-    async for key in in_turns(request.coordinator_keys, _AT_A_TIME):
+    async for key in yielding_every(_BATCH_SIZE, request.coordinator_keys):
         response.coordinators.append(await find(key))
     return response
 

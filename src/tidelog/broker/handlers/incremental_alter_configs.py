@@ -28,12 +28,12 @@ from tidelog.controller.config_changes import (
 )
 from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id, idle_remark
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.broker_options import BROKER_OPTIONS
 from tidelog.metadata.client_metrics import CLIENT_METRICS_OPTIONS
 from tidelog.metadata.group_options import GROUP_OPTIONS
 from tidelog.metadata.topic_options import TOPIC_OPTIONS
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.incremental_alter_configs import (
@@ -46,7 +46,7 @@ from tidelog.wire.messages.incremental_alter_configs import (
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
 
-_AT_A_TIME = 64
+_BATCH_SIZE = 64
 
 logger = logging.getLogger(__name__)
 
@@ -87,11 +87,11 @@ async def handle(
         await alter_resource(admin, broker_id, resource, edit, validate_only=request.validate_only)
 
     resources: list[ConfigResource] = []
-    async for each in in_turns(request.resources, _AT_A_TIME):
+    async for each in yielding_every(_BATCH_SIZE, request.resources):
         resources.append(ConfigResource(each.resource_type, each.resource_name))
     outcomes = await alter_each(resources, alter)
     response = IncrementalAlterConfigsResponse()
-    async for each, error in in_turns(zip(request.resources, outcomes, strict=True), _AT_A_TIME):
+    async for each, error in yielding_every(_BATCH_SIZE, zip(request.resources, outcomes, strict=True)):
         response.responses.append(_response(each, error, None if error else _remark(each, config)))
     return response
 

@@ -19,7 +19,7 @@ from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.service import TransactionCoordinator, without_producer_fenced
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -17,7 +17,7 @@ from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 

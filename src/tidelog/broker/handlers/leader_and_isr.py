@@ -31,4 +31,4 @@ def handle(
         return LeaderAndIsrResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     control = controller_requests
     topics = {each.topic_name: each.topic_id for each in request.topic_states}
-    return control.in_order(topics, lambda: control.leader_and_isr_in_turns(request, context.version))
+    return control.in_order(topics, lambda: control.leader_and_isr_in_slices(request, context.version))

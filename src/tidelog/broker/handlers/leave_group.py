@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.in_turns import in_turns
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse
 
@@ -43,7 +43,7 @@ async def _leave_in_parts(
     """Some members after the other, each part as if it had come alone."""
     whole = LeaveGroupResponse()
     starts = range(0, len(request.members), MEMBERS_AT_ONCE)
-    async for start in in_turns(starts, 1):
+    async for start in yielding_every(1, starts):
         members = request.members[start : start + MEMBERS_AT_ONCE]
         part = await groups.leave(caller_of(context), replace(request, members=members))
         if part.error_code:

@@ -24,9 +24,9 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
-from tidelog.in_turns import in_turns
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.storage.log.timestamp_search import TimestampAndOffset, TimestampSearch
 from tidelog.storage.segment.index_rebuild import IndexesNotReady
@@ -53,7 +53,7 @@ _DEBUGGER = -2
 _NOT_AVAILABLE_SINCE = 5
 
 # How many partitions one turn of the loop looks up; by time some headers and a batch may have to be read.
-_AT_A_TIME = 500
+_BATCH_SIZE = 500
 _SEARCHES_AT_A_TIME = 10
 
 _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
@@ -83,7 +83,7 @@ def handle(
         return authorization.allows_topic(context.session, Operation.DESCRIBE, topic)
 
     call = _Call(context.version, request, partitions, on_offline, is_allowed)
-    if sum(len(topic.partitions) for topic in request.topics) > _AT_A_TIME:
+    if sum(len(topic.partitions) for topic in request.topics) > _BATCH_SIZE:
         return _look_up_many(call)
     named = Counter(_names(request))
     lookups = list(_lookups(call, named))
@@ -100,11 +100,11 @@ async def _look_up_many(call: _Call) -> ListOffsetsResponse:
     """The same for so many partitions that naming them takes long."""
     request = call.request
     named: Counter[tuple[str, int]] = Counter()
-    async for name in in_turns(_names(request), _AT_A_TIME):
+    async for name in yielding_every(_BATCH_SIZE, _names(request)):
         named[name] += 1
     lookups: list[_Lookup] = []
     searches = False
-    async for lookup in in_turns(_lookups(call, named), _AT_A_TIME):
+    async for lookup in yielding_every(_BATCH_SIZE, _lookups(call, named)):
         lookups.append(lookup)
         searches = searches or lookup.is_search
     return await _look_up(request, lookups, searches=searches)
@@ -114,7 +114,7 @@ async def _look_up(
     request: ListOffsetsRequest, lookups: list[_Lookup], *, searches: bool
 ) -> ListOffsetsResponse:
     """The same where it takes longer: many partitions, or records that are far to find."""
-    async for lookup in in_turns(lookups, _SEARCHES_AT_A_TIME if searches else _AT_A_TIME):
+    async for lookup in yielding_every(_SEARCHES_AT_A_TIME if searches else _BATCH_SIZE, lookups):
         await lookup.finish()
     return _response(request, lookups)
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.coordinator.transaction.transaction import Transaction
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.list_transactions import (

@@ -24,15 +24,16 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.authorized_operations import cluster_operations, topic_operations
 from tidelog.broker.context import RequestContext
+from tidelog.broker.long_responses import EncodedResponse
 from tidelog.broker.membership import Admin
 from tidelog.broker.metadata_cache import MetadataCache, Variant
 from tidelog.broker.quotas.client_quotas import ClientQuotas
-from tidelog.broker.slow_lane import EncodedResponse, Work
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage, TopicImage
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.metadata import (
@@ -62,7 +63,7 @@ def handle(
     metadata_cache: MetadataCache,
     authorization: Authorization,
     quotas: ClientQuotas,
-) -> Work[EncodedResponse | Awaitable[Work[EncodedResponse]]]:
+) -> Slices[EncodedResponse | Awaitable[Slices[EncodedResponse]]]:
     """Describe the cluster and the topics asked for; waits only where topics are to be created first."""
     call = _Call(context, request, image, metadata_cache, authorization)
     if request.topics is None or (context.version == 0 and not request.topics):
@@ -108,7 +109,7 @@ class _Call(NamedTuple):
         return self.authorization.allows_topic(self.context.session, Operation.DESCRIBE, name, quiet=quiet)
 
 
-def _visible_topics(call: _Call) -> Work[list[TopicImage]]:
+def _visible_topics(call: _Call) -> Slices[list[TopicImage]]:
     visible: list[TopicImage] = []
     for count, topic in enumerate(list(call.image.topics.values()), 1):
         if call.may_describe(topic.name, quiet=True):
@@ -118,7 +119,7 @@ def _visible_topics(call: _Call) -> Work[list[TopicImage]]:
     return visible
 
 
-def _sorted(call: _Call, names: Iterable[str]) -> Work[tuple[list[str], list[str], list[str]]]:
+def _sorted(call: _Call, names: Iterable[str]) -> Slices[tuple[list[str], list[str], list[str]]]:
     """The topics that are there, those that are not, and those that the client may not know of."""
     known: list[str] = []
     missing: list[str] = []
@@ -133,7 +134,7 @@ def _sorted(call: _Call, names: Iterable[str]) -> Work[tuple[list[str], list[str
     return known, missing, denied
 
 
-def _creatable(call: _Call, missing: Iterable[str]) -> Work[tuple[list[str], list[str]]]:
+def _creatable(call: _Call, missing: Iterable[str]) -> Slices[tuple[list[str], list[str]]]:
     """The topics that are to be created for this client, and those that it may not create."""
     session, authorization = call.context.session, call.authorization
     all_allowed = authorization.allows(session, Operation.CREATE, ResourceType.CLUSTER, instead=True)
@@ -154,7 +155,7 @@ async def _create_and_describe(
     refused: Iterable[MetadataResponseTopic],
     admin: Admin,
     mutations: Mutations | None,
-) -> Work[EncodedResponse]:
+) -> Slices[EncodedResponse]:
     errors = await admin.auto_create_topics(creatable)
     if mutations is not None:
         made = (call.image.topics.get(name) for name, error in errors.items() if error is None)
@@ -169,7 +170,7 @@ async def _create_and_describe(
 
 def _response(
     call: _Call, topics: Iterable[TopicImage | MetadataResponseTopic] | None
-) -> Work[EncodedResponse]:
+) -> Slices[EncodedResponse]:
     """The answer; without ``topics`` it tells of all."""
     context, request, image, cache, authorization = call
     session = context.session

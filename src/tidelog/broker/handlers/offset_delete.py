@@ -19,9 +19,9 @@ from tidelog.broker.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_delete import (
@@ -61,7 +61,7 @@ async def _delete_in_parts(
     authorization: Authorization,
 ) -> OffsetDeleteResponse:
     replies: list[Promise[OffsetDeleteResponse]] = []
-    async for topics in in_turns(in_parts(request.topics), 1):
+    async for topics in yielding_every(1, in_parts(request.topics)):
         replies.append(_delete(context, replace(request, topics=topics), groups, image, authorization))
     answers = [response.topics for response in await gather(replies)]
     return OffsetDeleteResponse(topics=await merged(answers, lambda topic: topic.name))

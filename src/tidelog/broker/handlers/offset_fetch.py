@@ -27,11 +27,11 @@ from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import GroupShard
-from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID
 from tidelog.metadata.image import MetadataImage
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.slices import Slices, run_to_end
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_fetch import (
@@ -109,8 +109,8 @@ def handle(
 
 def refuse(request: OffsetFetchRequest, error: KafkaError) -> OffsetFetchResponse:
     """The same error in every place that some version has for it."""
-    group = finished(_only_group(request))
-    response = finished(_as_one_group(_GROUP_ERRORS_SINCE - 1, group, _refused("", error.code)))
+    group = run_to_end(_only_group(request))
+    response = run_to_end(_as_one_group(_GROUP_ERRORS_SINCE - 1, group, _refused("", error.code)))
     response.error_code = error.code
     response.groups = [_refused(group.group_id, error.code) for group in request.groups]
     return response
@@ -159,7 +159,7 @@ def _fetch(
     reply = yield from groups.read_in_slices(group.group_id, query)
     if reply.done and reply.error is not None:
         return Promise.of((yield from refused(reply.error)))
-    return reply.recover(lambda error: finished(refused(error)))
+    return reply.recover(lambda error: run_to_end(refused(error)))
 
 
 def _take_unknown(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from tidelog.broker.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.slow_lane import Work
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_for_leader_epoch import (
@@ -30,7 +30,7 @@ def handle(
     request: OffsetForLeaderEpochRequest,
     partitions: Partitions,
     authorization: Authorization,
-) -> Work[OffsetForLeaderEpochResponse]:
+) -> Slices[OffsetForLeaderEpochResponse]:
     """Look the epochs up, partition by partition."""
     session = context.session
     is_broker = authorization.allows(session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, instead=True)

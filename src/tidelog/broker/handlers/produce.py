@@ -13,7 +13,7 @@ their records.
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
 requests; ``StagedProduce.settle`` answers when the group has been written. A request whose batches take long
 to judge (``broker/judging``), or that has very many of them, waits in between and is written by itself; one
-about hundreds of partitions is read and answered in slices too (``broker/slow_lane``).
+about hundreds of partitions is read and answered in slices too (``scheduling/slow_lane``).
 
 Transactional records are taken in a transaction that is open in their partition, or that its coordinator
 vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
@@ -46,14 +46,12 @@ from tidelog.broker.answer import (
     StagedAnswer,
 )
 from tidelog.broker.authorization import OPEN, WRITE_TOPIC, Authorization, refusal
-from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.endpoints import endpoints_of
 from tidelog.broker.judging import Judgements, JudgingThreads, RequestJudging, judge_at_once, takes_long
 from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
 from tidelog.broker.quotas.payer import Payer, payer_of
-from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.broker.transaction_verification import UNVERIFIED_OK, Verified
 from tidelog.broker.transactional_produce import (
     NotVerifiedError,
@@ -64,18 +62,21 @@ from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
 from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage
 from tidelog.metrics.request_errors import RequestErrors
-from tidelog.promise import Promise
 from tidelog.records.batch import CODEC_MASK, FLAGS_AT, TRANSACTIONAL_BIT
 from tidelog.records.compression import Codec
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.deadlines import Deadlines
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices, run_to_end
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.security.session import Session
 from tidelog.storage.log.log_appender import AppendInfo, Judged
 from tidelog.storage.log.validation import NoBatchError, RecordsRefusedError
 from tidelog.wire.api import ApiKey
-from tidelog.wire.fetch_request import SLICE, drained
+from tidelog.wire.fetch_request import SLICE
 from tidelog.wire.primitives import Endpoint
 from tidelog.wire.produce import (
     ERROR_CODE_AT,
@@ -284,7 +285,7 @@ class ProduceHandler:
 
     def _denied_in_slices(
         self, guard: Authorization, session: Session, topics: Sequence[TopicRecords]
-    ) -> Work[Denied]:
+    ) -> Slices[Denied]:
         """The topics that a client may not write to."""
         denied: set[str | Uuid | None] = set()
         for number, (name, topic_id, _) in enumerate(topics, 1):
@@ -318,7 +319,7 @@ class ProduceHandler:
                     return False
         return True
 
-    def _takes_writes_in_slices(self, request: ParsedProduce) -> Work[bool]:
+    def _takes_writes_in_slices(self, request: ParsedProduce) -> Slices[bool]:
         """The same, slowly."""
         for name, topic_id, partitions in request.topics:
             for start in range(0, len(partitions), SLICE):
@@ -391,7 +392,7 @@ class ProduceHandler:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answer_wide(self, encoding: Work[bytes], payer: Payer | None) -> PromisedAnswer:
+    def answer_wide(self, encoding: Slices[bytes], payer: Payer | None) -> PromisedAnswer:
         """The answer to a request about so many partitions that writing it takes a while."""
         promise: PromisedAnswer = Promise()
 
@@ -416,7 +417,7 @@ class ProduceHandler:
             number += len(partitions)
         return slow
 
-    def _slow_in_slices(self, call: ProduceCall) -> Work[list[SlowBatch]]:
+    def _slow_in_slices(self, call: ProduceCall) -> Slices[list[SlowBatch]]:
         """The same, slowly."""
         slow: list[SlowBatch] = []
         number = seen = 0
@@ -507,7 +508,7 @@ class ProduceHandler:
 
     def stage_in_slices(
         self, call: ProduceCall, verified: Verified | None, judged: Judgements
-    ) -> Work[StagedProduce]:
+    ) -> Slices[StagedProduce]:
         """Stage and write the batches of a request one by one."""
         topics: list[Topic] = []
         refused = False
@@ -712,9 +713,9 @@ class StagedProduce(StagedAnswer):
                     return encode_produce_response(
                         call.version, call.correlation_id, ((name, topic_id, (result,)),)
                     )
-        return drained(self.settle_in_slices())
+        return run_to_end(self.settle_in_slices())
 
-    def settle_in_slices(self) -> Work[bytes | NoAnswer | PromisedAnswer]:
+    def settle_in_slices(self) -> Slices[bytes | NoAnswer | PromisedAnswer]:
         """The same, slowly, for a request that was written by itself."""
         acks = self._acks
         call = self._call
@@ -793,12 +794,12 @@ class StagedProduce(StagedAnswer):
         for answered in answers:
             self._point_to_leaders(answered, 0, leaders)
         if self.refused:
-            self._errors.count_answer("Produce", drained(_codes(answers)))
+            self._errors.count_answer("Produce", run_to_end(_codes(answers)))
         call = self._call
         endpoints = self._endpoints(leaders) if leaders else ()
         return encode_produce_response(call.version, call.correlation_id, answers, self._pause(), endpoints)
 
-    def _encode_in_slices(self, answers: list[Answered]) -> Work[bytes]:
+    def _encode_in_slices(self, answers: list[Answered]) -> Slices[bytes]:
         leaders: set[int] = set()
         for answered in answers:
             _, _, results = answered
@@ -889,7 +890,7 @@ class StagedProduce(StagedAnswer):
                     yield name, topic_id, index, error
 
 
-def _codes(answers: list[Answered]) -> Work[Counter[int]]:
+def _codes(answers: list[Answered]) -> Slices[Counter[int]]:
     """How often each code is among the results."""
     codes: Counter[int] = Counter()
     for _, _, results in answers:

@@ -26,4 +26,4 @@ def handle(
     if context.version < VERSIONS[0]:
         return StopReplicaResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
     control = controller_requests
-    return control.in_order({}, lambda: control.stop_replica_in_turns(request))
+    return control.in_order({}, lambda: control.stop_replica_in_slices(request))

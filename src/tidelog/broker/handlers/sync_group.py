@@ -9,7 +9,7 @@ from __future__ import annotations
 from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 

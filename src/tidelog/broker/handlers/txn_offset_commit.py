@@ -30,9 +30,9 @@ from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.in_turns import in_turns
 from tidelog.metadata.image import MetadataImage
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation as AclOperation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.txn_offset_commit import (
@@ -74,7 +74,7 @@ async def _in_parts(
     authorization: Authorization,
 ) -> TxnOffsetCommitResponse:
     replies: list[Promise[TxnOffsetCommitResponse]] = []
-    async for topics in in_turns(in_parts(request.topics), 1):
+    async for topics in yielding_every(1, in_parts(request.topics)):
         answer = _at_once(context, replace(request, topics=topics), coordinators, image, authorization)
         reply = answer if isinstance(answer, Promise) else Promise.of(answer)
         if not replies:

@@ -32,4 +32,4 @@ def handle(
         for each in request.topic_states
         if any(state.leader != LEADER_DURING_DELETE for state in each.partition_states)
     }
-    return control.in_order(topics, lambda: control.update_metadata_in_turns(request))
+    return control.in_order(topics, lambda: control.update_metadata_in_slices(request))

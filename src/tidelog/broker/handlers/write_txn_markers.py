@@ -15,7 +15,7 @@ from tidelog.broker.transaction_markers import TransactionMarkers
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.write_txn_markers import (
     WritableTxnMarker,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.broker.deadlines import Deadlines
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.loop_watchdog import LoopWatchdog
 from tidelog.broker.membership import Membership
@@ -15,6 +14,7 @@ from tidelog.clock import Clock
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.deadlines import Deadlines
 from tidelog.storage.directories.log_dirs import LogDirs
 
 if TYPE_CHECKING:

@@ -44,7 +44,7 @@ from tidelog.broker.network.outbox import Outbox, read_if_small
 from tidelog.broker.network.tls_socket import TlsSocket
 from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.errors import WireError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 
 _MAX_IN_FLIGHT = 64

@@ -20,15 +20,15 @@ from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.runtime import Producer, Result, Runtime
-from tidelog.coordinator.slices import Slices
-from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, Uuid, random_uuid
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.group_configs import GroupConfigs
 from tidelog.metadata.image import MetadataImage
-from tidelog.promise import Promise, gather
 from tidelog.records.compression import Codec
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.slices import Slices
+from tidelog.scheduling.timers import Timers
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
 from tidelog.wire.messages.describe_groups import DescribedGroup
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -22,11 +22,11 @@ from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offsets import Offsets, OffsetsPart
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
-from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
 from tidelog.coordinator.sweep import Sweep
 from tidelog.errors import KafkaError
 from tidelog.metadata.feed import ImageDelta
+from tidelog.scheduling.slices import Slices
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.delete_groups import DeletableGroupResult
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -33,8 +33,8 @@ from tidelog.coordinator.regex.regex_syntax import (
     SyntaxFault,
     parse,
 )
-from tidelog.coordinator.slices import Slices, finished
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.scheduling.slices import Slices, run_to_end
 
 MAX_PLACES = 4000
 MAX_BYTES = 64 << 20
@@ -263,7 +263,7 @@ class TopicRegex:
 
     def matches(self, name: str) -> bool:
         """:meth:`matching`, at once."""
-        return finished(self.matching(name))
+        return run_to_end(self.matching(name))
 
 
 _AUTOMATA = Automata(MAX_BYTES)

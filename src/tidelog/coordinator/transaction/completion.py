@@ -25,7 +25,7 @@ from tidelog.coordinator.transaction.support import TransactionSupport
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ import re
 from typing import NamedTuple
 
 from tidelog.coordinator.regex.topic_regex import TopicRegex, compile_regex
-from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.transaction.state import BY_LABEL, TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.scheduling.slices import Slices
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")
 

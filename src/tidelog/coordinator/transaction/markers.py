@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 
 class MarkerRequest(NamedTuple):

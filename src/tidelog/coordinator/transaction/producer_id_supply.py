@@ -14,9 +14,9 @@ import asyncio
 from collections import deque
 from typing import Protocol
 
-from tidelog.coordinator.timers import Timers
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 
 WAIT_MS = 5000
 """So long a request waits for an id; then its client is told to come again, as Kafka tells it at once."""

@@ -18,8 +18,6 @@ from tidelog.clock import Clock
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
-from tidelog.coordinator.slices import Slices, finished
-from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.markers import MarkerWriter
@@ -36,7 +34,9 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
+from tidelog.scheduling.slices import Slices, run_to_end
+from tidelog.scheduling.timers import Timers
 
 R = TypeVar("R")
 
@@ -130,7 +130,7 @@ class TransactionCoordinator:
         name internal topics and are of transaction version 0; brokers are of version 2.
         """
         names = frozenset(partitions)
-        refused = finished(self.refused_partitions(names, from_client=from_client))
+        refused = run_to_end(self.refused_partitions(names, from_client=from_client))
         if refused:
             return Promise.of({name: refused.get(name, ErrorCode.OPERATION_NOT_ATTEMPTED) for name in names})
         producer = Producer(producer_id, producer_epoch)

@@ -27,7 +27,7 @@ from tidelog.coordinator.transaction.upkeep import Upkeep
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.metadata.feed import ImageDelta
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 logger = logging.getLogger(__name__)
 

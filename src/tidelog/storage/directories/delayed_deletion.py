@@ -19,7 +19,7 @@ from typing import Final
 from tidelog.clock import Clock
 
 # So many are taken to the thread at once: a stop waits for them, a turn of the loop makes their paths.
-_AT_A_TIME: Final = 256
+_BATCH_SIZE: Final = 256
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class DelayedDeletion:
     async def remove_due(self, on_error: Callable[[Path, OSError], None]) -> int:
         """Remove what is due, in a thread; gives back how many things went."""
         removed = 0
-        while due := self.take_due(_AT_A_TIME):
+        while due := self.take_due(_BATCH_SIZE):
             for path, error in await asyncio.to_thread(_remove_all, due):
                 on_error(path, error)
             removed += len(due)

@@ -484,10 +484,10 @@ def test_very_many_partitions_are_opened_and_stopped_in_several_turns_and_in_ord
             ],
         )
         led: LeaderAndIsrResponse | Awaitable[LeaderAndIsrResponse] = control.in_order(
-            {}, lambda: control.leader_and_isr_in_turns(first, VERSION)
+            {}, lambda: control.leader_and_isr_in_slices(first, VERSION)
         )
         stopped: StopReplicaResponse | Awaitable[StopReplicaResponse] = control.in_order(
-            {}, lambda: control.stop_replica_in_turns(second)
+            {}, lambda: control.stop_replica_in_slices(second)
         )
         assert not isinstance(led, LeaderAndIsrResponse)
         assert len(partitions.by_name) == count // 4
@@ -517,7 +517,7 @@ def test_nothing_more_is_carried_out_once_the_broker_stops(tmp_path: Path) -> No
         )
         control = scene.controller_requests
         answer: LeaderAndIsrResponse | Awaitable[LeaderAndIsrResponse] = control.in_order(
-            {}, lambda: control.leader_and_isr_in_turns(request, VERSION)
+            {}, lambda: control.leader_and_isr_in_slices(request, VERSION)
         )
         control.close()
         assert not isinstance(answer, LeaderAndIsrResponse)

@@ -19,7 +19,7 @@ from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.store import StoreClosed, ensure_path
 from tidelog.metadata.znodes import BrokerRegistration, TopicAssignment
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,

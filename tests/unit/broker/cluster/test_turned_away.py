@@ -14,8 +14,8 @@ from tidelog.broker.network.inbox import KeptFrame
 from tidelog.broker.quotas.client_quotas import UNLIMITED
 from tidelog.broker.served import SERVED
 from tidelog.clock import SystemClock
-from tidelog.promise import Promise
 from tidelog.replication.append_group import AppendGroup
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.codec import encode
 from tidelog.wire.schema import Payload

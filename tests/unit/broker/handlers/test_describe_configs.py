@@ -10,10 +10,10 @@ import pytest
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import describe_configs
 from tidelog.controller.topics import NewTopic
-from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode
 from tidelog.metadata.config_entries import ConfigSource
 from tidelog.options import OptionType
+from tidelog.scheduling.slices import run_to_end
 from tidelog.security.session import Session
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
@@ -220,7 +220,7 @@ def test_what_is_named_very_often_is_described_as_often_of_the_same_entries(run:
             broker.dynamic_configs,
             broker.authorization,
         )
-        results = finished(work).results
+        results = run_to_end(work).results
         assert [(each.resource_type, each.resource_name) for each in results] == named
         assert all(each.configs for each in results)
         assert len({id(each.configs) for each in results}) == len({kind for kind, _ in named})

@@ -29,7 +29,7 @@ from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
 from tidelog.metadata.acl_store import AclStore
 from tidelog.metadata.embedded import EmbeddedStore
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.security.acls.model import Operation, PatternType, Permission, ResourceType
 from tidelog.security.session import Session
 from tidelog.wire.messages.alter_client_quotas import (

@@ -17,7 +17,6 @@ from tests.waiting import wait_until
 from tidelog.broker.app import Broker
 from tidelog.broker.handlers.produce import ProduceHandler
 from tidelog.broker.judging import RequestJudging
-from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
 from tidelog.metadata.image import PartitionImage
@@ -25,6 +24,8 @@ from tidelog.records.batch import write_crc
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.append_group import AppendGroup
+from tidelog.scheduling.slices import Slices
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.storage.log.log_config import LogConfig
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.api import ApiKey
@@ -601,7 +602,7 @@ def test_a_request_of_very_many_partitions_is_read_written_and_answered_in_slice
     done: list[str] = []
     run = SlowLane.run
 
-    async def noted(lane: SlowLane, work: Work[object]) -> object:
+    async def noted(lane: SlowLane, work: Slices[object]) -> object:
         assert isinstance(work, GeneratorType)
         done.append(work.__name__)
         return await run(lane, work)

@@ -4,7 +4,7 @@ from typing import Any
 
 from tidelog.broker.answer import PromisedAnswer
 from tidelog.broker.network.answer_times import AnswerTimes
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 FETCH = memoryview(b"\0\x01\0\x12")
 PRODUCE = memoryview(b"\0\0\0\x0d")

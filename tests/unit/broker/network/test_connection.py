@@ -20,7 +20,7 @@ from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES
 from tidelog.broker.network.network import Network, NetworkLimits
 from tidelog.errors import WireError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.storage.disk import REAL_DISK, LogFile
 from tidelog.wire.fetch import FileRange
 

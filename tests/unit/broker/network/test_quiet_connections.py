@@ -15,7 +15,7 @@ from tidelog.broker.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network
 from tidelog.metadata.listeners import Listener
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 
 DEADLINE_S = 20.0
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {

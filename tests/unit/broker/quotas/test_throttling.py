@@ -15,9 +15,10 @@ from tests.waiting import wait_until
 
 from tidelog.broker import delayed_fetch
 from tidelog.broker.handlers import fetch, produce
-from tidelog.broker.slow_lane import SlowLane, Work
 from tidelog.errors import ErrorCode
 from tidelog.replication.partition import Partition
+from tidelog.scheduling.slices import Slices
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_client_quotas import (
@@ -223,7 +224,7 @@ def steps(broker: BrokerThread, monkeypatch: pytest.MonkeyPatch) -> Steps:
     quotas = broker.call(lambda running: running.quotas)
     run = SlowLane.run
 
-    def watched(work: GeneratorType[None, None, object]) -> Work[object]:
+    def watched(work: GeneratorType[None, None, object]) -> Slices[object]:
         while True:
             is_timed = quotas.request is not None and quotas.request._began_s is not None
             (found.timed if is_timed else found.untimed).add(work.__name__)

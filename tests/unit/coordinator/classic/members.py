@@ -9,7 +9,7 @@ from tests.rigs.coordinator import GroupHarness, answer
 
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.errors import ErrorCode
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 from tidelog.wire.messages.join_group import JoinGroupResponse

@@ -11,7 +11,7 @@ from tests.unit.coordinator.classic.members import subscription
 
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataValue
 from tidelog.wire.messages.join_group import JoinGroupResponse
 from tidelog.wire.messages.leave_group import MemberIdentity

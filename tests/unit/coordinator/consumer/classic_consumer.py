@@ -14,7 +14,7 @@ from tests.unit.coordinator.consumer.scene import (
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,

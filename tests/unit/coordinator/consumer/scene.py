@@ -12,7 +12,7 @@ from tidelog.coordinator.group.group import Caller
 from tidelog.ids import Uuid
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,

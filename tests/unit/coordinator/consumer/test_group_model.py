@@ -16,8 +16,8 @@ from tests.unit.coordinator.consumer.classic_consumer import ClassicConsumer
 from tests.unit.coordinator.consumer.scene import Consumer, Scene, topic_name
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup, GroupState
-from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.scheduling.slices import run_to_end
 
 TOPICS = ("t1", "t2", "u1")
 SUBSCRIPTIONS = (("t1",), ("t1", "t2"), ("u1",), ("t1", "t2", "u1"), ())
@@ -195,7 +195,7 @@ class Groups(RuleBasedStateMachine):
             assert group.state is GroupState.STABLE or len(group.members) > len(self.alive)
             if len(group.members) == len(self.alive):
                 self._assert_all_is_owned(group)
-        answer(finished(self.scene.coordinator.list_groups([], [])))
+        answer(run_to_end(self.scene.coordinator.list_groups([], [])))
 
     def _assert_all_is_owned(self, group: ConsumerGroup) -> None:
         owned = {

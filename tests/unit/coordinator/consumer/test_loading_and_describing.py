@@ -14,9 +14,9 @@ from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consum
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.validation import check_heartbeat, check_served
 from tidelog.coordinator.group.shard import SCHEMAS
-from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
 from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -214,7 +214,7 @@ def test_what_is_no_consumer_group_is_not_found(scene: Scene) -> None:
 
 def test_groups_are_listed_with_their_type_and_state(scene: Scene) -> None:
     Consumer(scene, "a", "t").join()
-    (listed,) = answer(finished(scene.coordinator.list_groups([], ["Consumer"])))
+    (listed,) = answer(run_to_end(scene.coordinator.list_groups([], ["Consumer"])))
     assert (listed.group_id, listed.group_type, listed.group_state, listed.protocol_type) == (
         "g",
         "consumer",

@@ -18,11 +18,11 @@ from tidelog.broker.services import bind
 from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.slices import finished
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import run_to_end
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.codec import decode, encode
@@ -132,7 +132,7 @@ class Coordinator:
         context = RequestContext(connection, version, 1, "test")
         answer = bind(handler.handle, services)(context, received)
         if isinstance(answer, Generator):
-            answer = finished(answer)
+            answer = run_to_end(answer)
         if inspect.iscoroutine(answer):
             answer = asyncio.run(answer)
         return cast("Payload | Promise[Payload]", answer)

@@ -12,8 +12,8 @@ from tidelog.coordinator.stored_record import RecordSchemas
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, ZERO_UUID
 from tidelog.metadata.image import TopicImage
-from tidelog.promise import Promise
 from tidelog.records.record import decode_batch
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import OffsetCommitKey, OffsetCommitValue
 from tidelog.wire.messages.offset_commit import OffsetCommitResponse
 from tidelog.wire.messages.offset_fetch import (

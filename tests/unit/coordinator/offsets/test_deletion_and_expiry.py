@@ -6,8 +6,8 @@ import pytest
 from tests.rigs.coordinator import answer
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
-from tidelog.coordinator.slices import finished
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.codec import encode
 from tidelog.wire.messages.consumer_protocol import ConsumerProtocolSubscription
 
@@ -122,7 +122,7 @@ def test_a_commit_after_the_deletion_counts_again(coordinator: Coordinator) -> N
 
 
 def delete_group(coordinator: Coordinator) -> int:
-    (result,) = finished(coordinator.groups.delete_groups(["g"])).result()
+    (result,) = run_to_end(coordinator.groups.delete_groups(["g"])).result()
     return result.error_code
 
 

@@ -9,11 +9,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
 from tidelog.coordinator.group.offsets.committed_offset import NO_EXPIRY
-from tidelog.coordinator.slices import finished
 from tidelog.coordinator.stored_record import encode_key, encode_value
 from tidelog.ids import ZERO_UUID, random_uuid
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.internal_topics.consumer_offsets import (
     GroupMetadataKey,
     GroupMetadataValue,
@@ -157,7 +157,7 @@ class Commits(RuleBasedStateMachine):
 
     @rule(group=GROUPS)
     def delete_group(self, group: str) -> None:
-        finished(self.coordinator.groups.delete_groups([group])).result()
+        run_to_end(self.coordinator.groups.delete_groups([group])).result()
         for key in [*self.committed, *(key for open_ in self.open.values() for key in open_)]:
             if key[0] == group:
                 self._forget(key)

@@ -10,7 +10,6 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_log import MemoryLog
 
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.timers import Timers
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.coordinator.transaction.service import TransactionCoordinator
@@ -22,7 +21,8 @@ from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPa
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.timers import Timers
 
 TX = "tx"
 TIMEOUT_MS = 60_000

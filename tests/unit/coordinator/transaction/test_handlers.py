@@ -15,11 +15,11 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import add_partitions_to_txn
 from tidelog.broker.services import bind
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.slices import finished
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import run_to_end
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE
 from tidelog.wire.codec import decode, encode
@@ -58,10 +58,10 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
     try:
         answer = bind(handler.handle, services)(context, received)
         if isinstance(answer, Generator):
-            answer = finished(answer)
+            answer = run_to_end(answer)
         response = answer.result() if isinstance(answer, Promise) else answer
         if isinstance(response, Generator):
-            response = finished(response)
+            response = run_to_end(response)
     except KafkaError as error:
         if hasattr(handler, "refuse"):
             response = handler.refuse(received, error)

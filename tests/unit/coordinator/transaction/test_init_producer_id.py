@@ -16,13 +16,13 @@ from tests.unit.coordinator.transaction.scene import (
 )
 
 from tidelog.coordinator.runtime import Producer
-from tidelog.coordinator.slices import finished
 from tidelog.coordinator.transaction.producer_id_supply import WAIT_MS
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import LAST_USABLE_EPOCH, MAX_EPOCH, NO_TIMEOUT_MS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_PRODUCER_ID
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import run_to_end
 
 S = TransactionState
 
@@ -365,7 +365,7 @@ def test_without_its_shard_there_is_no_coordinator() -> None:
     assert only_code(scene.add(producer, verify_only=True)) is ErrorCode.NOT_COORDINATOR
     assert code(scene.end(producer, commit=True)) is ErrorCode.NOT_COORDINATOR
     refused = scene.coordinator.describe([TX], lambda found: ErrorCode.NONE, lambda name, error: error.code)
-    assert finished(refused).result() == [ErrorCode.NOT_COORDINATOR]
+    assert run_to_end(refused).result() == [ErrorCode.NOT_COORDINATOR]
 
 
 def test_what_waits_when_a_shard_goes_is_answered() -> None:

@@ -12,14 +12,14 @@ from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, c
 
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.regex import topic_regex
-from tidelog.coordinator.slices import Slices, finished
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TRANSACTION_STATE_TOPIC
 from tidelog.metadata.znodes import TopicAssignment
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slices import Slices, run_to_end
 
 S = TransactionState
 
@@ -34,7 +34,7 @@ def listed(
     wanted = TransactionFilter.parse(states or [], producer_ids or [], duration_ms, pattern)
     return {
         found.transactional_id
-        for found in finished(scene.coordinator.list(wanted, lambda each: each)).result()
+        for found in run_to_end(scene.coordinator.list(wanted, lambda each: each)).result()
     }
 
 
@@ -136,7 +136,7 @@ def test_what_has_changed_while_its_id_was_matched_is_told_as_it_is() -> None:
     work = scene.coordinator.list(wanted, lambda each: each)
     next(work)
     scene.end(producer, commit=True, name="abab").result()
-    assert finished(work).result() == []
+    assert run_to_end(work).result() == []
 
 
 def test_conditions_add_up(scene: Scene) -> None:
@@ -176,7 +176,7 @@ def test_while_a_shard_is_being_loaded_nothing_is_listed() -> None:
     scene = Scene()
     scene.initialized()
     scene.coordinator.runtime.hold(0, 2, scene.log)
-    reply = finished(scene.coordinator.list(TransactionFilter.parse([], [], -1, None), lambda each: each))
+    reply = run_to_end(scene.coordinator.list(TransactionFilter.parse([], [], -1, None), lambda each: each))
     assert code(_as_object(reply)) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert code(scene.init()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert asyncio.run(scene.coordinator.runtime.load(0))
@@ -256,7 +256,7 @@ def described(scene: Scene, *names: str) -> Promise[list[Transaction | KafkaErro
     def show(found: Transaction) -> Transaction | KafkaError:
         return found
 
-    return finished(scene.coordinator.describe(names, show, lambda name, error: error))
+    return run_to_end(scene.coordinator.describe(names, show, lambda name, error: error))
 
 
 def _as_object(reply: Promise[list[Transaction]]) -> Promise[object]:

@@ -30,8 +30,8 @@ from tidelog.coordinator.transaction.state import LEGAL_PREDECESSORS, Transactio
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.promise import Promise
 from tidelog.records.record import Record, decode_batch, encode_batch
+from tidelog.scheduling.promise import Promise
 
 S = TransactionState
 NAMES = ["a", "b"]

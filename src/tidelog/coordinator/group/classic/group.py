@@ -19,7 +19,7 @@ from tidelog.coordinator.group.classic.subscription import CONSUMER_PROTOCOL_TYP
 from tidelog.coordinator.group.group import CommitCheck, Group, GroupType
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError, WireError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey
 from tidelog.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 

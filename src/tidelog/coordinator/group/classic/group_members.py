@@ -19,7 +19,7 @@ import msgspec
 
 from tidelog.coordinator.group.classic.member import ClassicMember, Protocols
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.join_group import JoinGroupResponse
 from tidelog.wire.messages.sync_group import SyncGroupResponse
 

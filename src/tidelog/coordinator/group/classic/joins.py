@@ -26,7 +26,7 @@ from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 logger = logging.getLogger(__name__)

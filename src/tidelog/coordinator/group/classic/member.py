@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.describe_groups import DescribedGroupMember
 from tidelog.wire.messages.join_group import JoinGroupRequestProtocol, JoinGroupResponse
 from tidelog.wire.messages.sync_group import SyncGroupResponse

@@ -21,7 +21,7 @@ from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise
+from tidelog.scheduling.promise import Promise
 from tidelog.wire.internal_topics.consumer_offsets import GroupMetadataKey, GroupMetadataValue
 from tidelog.wire.messages.describe_groups import DescribedGroup
 from tidelog.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

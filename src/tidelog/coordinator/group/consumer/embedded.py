@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from tidelog.coordinator.group.consumer.member import TopicIdPartitions
 from tidelog.coordinator.group.consumer.topics import TopicView
-from tidelog.coordinator.slices import finished
 from tidelog.errors import WireError
 from tidelog.ids import Uuid
+from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.codec import decode_in_slices, encode
 from tidelog.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
@@ -70,4 +70,4 @@ def partitions_by_id(named: list[tuple[str, list[int]]], topics: TopicView) -> d
 
 def _read(kind: type[P], data: bytes) -> P:
     reading = decode_in_slices(kind, version_of(data), data, _VERSION.size, max_elements=MAX_ELEMENTS)
-    return finished(reading)[0]
+    return run_to_end(reading)[0]

@@ -14,10 +14,10 @@ from tidelog.coordinator.group.groups import not_found
 from tidelog.coordinator.group.offsets.committed_offset import NO_EXPIRY, commit_record, tombstone
 from tidelog.coordinator.group.offsets.offsets import Offsets
 from tidelog.coordinator.runtime import Result
-from tidelog.coordinator.slices import Slices
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, Uuid
+from tidelog.scheduling.slices import Slices
 from tidelog.wire.internal_topics.consumer_offsets import OffsetCommitValue
 from tidelog.wire.messages.offset_commit import (
     OffsetCommitRequest,

@@ -9,7 +9,7 @@ import traceback
 import pytest
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.promise import Promise, gather
+from tidelog.scheduling.promise import Promise, gather
 
 
 def test_a_promise_tells_those_who_wait_and_those_who_come_late() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from tidelog.broker.deadlines import Deadlines
+from tidelog.scheduling.deadlines import Deadlines
 
 DEADLINE_S = 60.0
 LONG_MS = 3_600_000

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rigs.clock import ManualClock
 
-from tidelog.coordinator.timers import Timers
+from tidelog.scheduling.timers import Timers
 
 
 class Alarm:
