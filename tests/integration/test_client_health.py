@@ -181,7 +181,7 @@ def test_a_consumer_that_is_not_polled_is_evicted_and_healthy_again_after_a_poll
     def recovered() -> bool:
         # One snapshot: where the machine is slow, the next one may be of another eviction.
         health = consumer.health()
-        return health.ok and health.assigned == (tp(topic),)
+        return bool(health.ok and health.assigned == (tp(topic),))
 
     polled_until(consumer, recovered, "a healthy consumer with its partition")
 
