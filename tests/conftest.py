@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -31,13 +32,8 @@ ROOM = 4 << 30
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-SPARK_MODULES = (
-    "test_spark_cluster",
-    "test_spark_docs",
-    "test_spark_exactly_once",
-    "test_pipeline_",
-    "test_demo",
-)
+UNMARKED_SPARK = Path(__file__).parent / "rigs" / "unmarked_spark"
+"""A SPARK_HOME whose ``spark-submit`` refuses to start."""
 
 
 class _FailuresAtOnce:
@@ -60,6 +56,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        runs_it = item.path.name.startswith(SPARK_MODULES) and item.path.parent.name != "cli"
-        if runs_it or "spark" in getattr(item, "fixturenames", ()):
+        if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Let only marked tests start Spark, also in the processes that they start."""
+    with pytest.MonkeyPatch.context() as environment:
+        if item.get_closest_marker("spark") is None:
+            environment.setenv("SPARK_HOME", str(UNMARKED_SPARK))
+        return (yield)

@@ -28,7 +28,7 @@ from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 
 RULES_NAME = re.compile(rb'"rules":\{[^}]*\}')
 START = datetime.now(UTC) - timedelta(hours=1)

@@ -14,7 +14,7 @@ from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 
 def test_totals_are_exact_after_kill_nine(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 
 START = datetime.now(UTC) - timedelta(days=2)
 

@@ -20,6 +20,7 @@ EVENTS = int(os.environ.get("TIDELOG_SPARK_EVENTS", "4"))
 OPTIONS = {"offsets.topic.num.partitions": "2", "transaction.state.log.num.partitions": "2"}
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long
 @pytest.mark.timeout(1200 + 120 * EVENTS)

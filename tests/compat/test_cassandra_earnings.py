@@ -213,6 +213,7 @@ def test_a_crash_within_a_batch_is_made_good_by_its_replay(
     }
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_totals_are_exact_after_kill_nine_in_the_middle_of_a_batch(
     settings: PipelineSettings, tmp_path: Path

@@ -257,6 +257,7 @@ def files_with(secret: str, directory: Path) -> list[Path]:
     return [path for path in files if secret.encode() in path.read_bytes()]
 
 
+@pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_totals_are_exact_after_kills_between_batches_and_the_password_is_nowhere(
     cassandra: Cassandra, options: Options, tls: TlsFiles, keyspace: str, tmp_path: Path

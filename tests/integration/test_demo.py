@@ -212,6 +212,7 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lo
 
 
 @needs_proc
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_nothing_outlives_a_run_that_is_killed_hard(tmp_path: Path) -> None:
@@ -234,6 +235,7 @@ def test_nothing_outlives_a_run_that_is_killed_hard(tmp_path: Path) -> None:
 
 
 @needs_proc
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_run_shows_results_ends_cleanly_and_can_be_resumed(tmp_path: Path) -> None:

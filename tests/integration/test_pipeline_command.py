@@ -24,7 +24,7 @@ from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 
 WAIT_S = 180.0
 

@@ -28,7 +28,7 @@ SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 90.0
 JOB_TIMEOUT_S = 240.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(480)]
 
 JOB = """
 import json

@@ -32,6 +32,7 @@ def table(options: ConfigDef) -> str:
     return "\n".join(lines) + "\n"
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:

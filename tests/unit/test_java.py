@@ -86,6 +86,7 @@ def test_no_java_at_all_is_told_with_what_was_seen_and_the_mend(tmp_path: Path) 
         java_home({"PATH": ""})
 
 
+@pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(330)
 def test_spark_runs_on_the_java_from_pypi_where_the_machine_has_none(tmp_path: Path) -> None:
