@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import socket
 import time
 import uuid
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from tidelog.console.settings import ClusterSettings
 from tidelog.testing import LocalBroker, broker
 from tidelog.testing.broker_process import BrokerProcess
 from tidelog.testing.broker_thread import BrokerThread
+from tidelog.testing.reserved_port import ReservedPort
 
 CLUSTER = "/clusters/main"
 RECORD = b"x" * 10_000
@@ -352,16 +352,10 @@ def test_brokers_without_tokens_and_unknown_consoles_are_told_what_to_do(api: Ap
     )
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
-
-
 def test_clients_telemetry_is_subscribed_to_and_shown(tmp_path: Path) -> None:
-    options = {"metrics.listeners": f"127.0.0.1:{free_port()}"}
     with (
-        broker(options=options) as running,
+        ReservedPort() as metrics,
+        broker(options={"metrics.listeners": f"127.0.0.1:{metrics.port}"}) as running,
         ConsoleThread(console_settings(tmp_path, running.bootstrap_servers)) as console,
         console.client() as api,
     ):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -27,6 +26,7 @@ from tidelog.security.acls.model import (
     ResourceType,
 )
 from tidelog.testing import LocalBroker, broker
+from tidelog.testing.reserved_port import ReservedPort
 
 pytestmark = needs_chromium
 
@@ -183,11 +183,10 @@ def test_a_delegation_token_is_shown_once_and_ended(
 def test_a_subscription_is_made_and_a_client_shows_its_figures(
     page: Page, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        metrics = probe.getsockname()[1]
     directory = tmp_path_factory.mktemp("telemetry")
     with (
-        broker(options={"metrics.listeners": f"127.0.0.1:{metrics}"}, topics=["sold"]) as running,
+        ReservedPort() as metrics,
+        broker(options={"metrics.listeners": f"127.0.0.1:{metrics.port}"}, topics=["sold"]) as running,
         ConsoleThread(console_settings(directory, running.bootstrap_servers)) as console,
     ):
         go(page, console, "clients")

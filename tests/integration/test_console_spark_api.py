@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from tidelog import Producer
 from tidelog.console.settings import MaskRule
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
 from tidelog.testing import LocalBroker, broker
+from tidelog.testing.reserved_port import ReservedPort
 
 CLUSTER = "/clusters/main"
 TOPICS = {"orders": 2, "large-orders": 1, INCIDENTS: 1, DEAD_LETTERS: 1}
@@ -31,9 +31,10 @@ TOPICS = {"orders": 2, "large-orders": 1, INCIDENTS: 1, DEAD_LETTERS: 1}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalBroker]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        metrics = f"127.0.0.1:{free.getsockname()[1]}"
-    with broker(topics=TOPICS, options={"metrics.listeners": metrics}) as running:
+    with (
+        ReservedPort() as metrics,
+        broker(topics=TOPICS, options={"metrics.listeners": f"127.0.0.1:{metrics.port}"}) as running,
+    ):
         write_incidents(running)
         yield running
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -29,6 +28,7 @@ from tidelog.client.consumer.errors import ConsumerTimeoutError
 from tidelog.client.errors import ClientError
 from tidelog.errors import TidelogError
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog.testing.reserved_port import ReservedPort
 
 IMPATIENT = {
     "reconnect_backoff_ms": 1,
@@ -62,24 +62,24 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         yield running
 
 
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port that refuses connections, and that no other process gets meanwhile."""
+    with ReservedPort() as reserved:
+        yield reserved.port
+
+
 @contextlib.contextmanager
 def proxied_broker(tmp_path: Path, proxy: FaultProxy) -> Iterator[tuple[int, str]]:
     """A broker that sends clients to ``proxy``: the port behind that, and an address that avoids it."""
-    port, direct = free_port(), free_port()
-    options = {
-        "listeners": f"PLAINTEXT://127.0.0.1:{port},DIRECT://127.0.0.1:{direct}",
-        "advertised.listeners": f"PLAINTEXT://{proxy.address},DIRECT://127.0.0.1:{direct}",
-        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT",
-    }
-    with BrokerProcess(tmp_path / "data", options=options, port=port):
-        yield port, f"127.0.0.1:{direct}"
-    proxy.close()
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
+    with ReservedPort() as behind, ReservedPort() as direct, contextlib.closing(proxy):
+        options = {
+            "listeners": f"PLAINTEXT://127.0.0.1:{behind.port},DIRECT://127.0.0.1:{direct.port}",
+            "advertised.listeners": f"PLAINTEXT://{proxy.address},DIRECT://127.0.0.1:{direct.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,DIRECT:PLAINTEXT",
+        }
+        with BrokerProcess(tmp_path / "data", options=options, port=behind.port):
+            yield behind.port, f"127.0.0.1:{direct.port}"
 
 
 def test_a_broker_that_is_killed_and_comes_back_is_read_on_where_it_was(
@@ -151,11 +151,12 @@ def test_a_broker_that_trickles_is_read_to_the_end(consumer_of: Open, tmp_path: 
             assert [each.value for each in records if each.partition == partition] == numbered(2000)
 
 
-def test_without_a_broker_every_wait_ends_and_says_what_for(consumer_of: Open) -> None:
-    port = free_port()
+def test_without_a_broker_every_wait_ends_and_says_what_for(consumer_of: Open, closed_port: int) -> None:
+    port = closed_port
     consumer = consumer_of(f"127.0.0.1:{port}", default_api_timeout_ms=500, request_timeout_ms=300)
     consumer.assign([tp("t")])
-    assert consumer.poll(0.2) == []
+    while consumer.ongoing_error() is None:
+        assert consumer.poll(0.2) == []
     with pytest.raises(ConsumerTimeoutError, match=f"t-0.*{port}"):
         consumer.position(tp("t"), timeout=0.3)
     with pytest.raises(ClientError, match=str(port)):

@@ -3,8 +3,9 @@
     with BrokerProcess(tmp_path / "data") as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap})
 
-``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same port
-and data. What the broker prints goes to a file beside its data and is shown when it does not start.
+``kill`` is SIGKILL, ``stop`` is SIGTERM and checks the exit code, ``restart`` comes back on the same data and
+port, which no other process is given in between. What the broker prints goes to a file beside its data and is
+shown when it does not start.
 
 With the options ``STRICT_LOOP`` a test can ask for ``hold_ups``, the steps of the loop that took too long,
 and for ``broken_rule``, those that computed.
@@ -24,6 +25,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+
+from tidelog.testing.reserved_port import ReservedPort
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 60.0
@@ -60,6 +63,8 @@ class BrokerProcess:
         self._properties = properties
         self._environment = dict(environment or {})
         self._process: subprocess.Popen[bytes] | None = None
+        self._reserves_port = not port
+        self._reserved: ReservedPort | None = None
         self._log_start = 0
 
     @property
@@ -142,6 +147,9 @@ class BrokerProcess:
         """Start the process and wait for nothing."""
         assert not self.alive, "the broker is running already"
         self.data_dir.parent.mkdir(parents=True, exist_ok=True)
+        if self._reserves_port and self._reserved is None:
+            self._reserved = ReservedPort(self.host, self.port)
+            self.port = self._reserved.port
         with self.log_file.open("ab") as log:
             self._log_start = log.tell()
             self._process = subprocess.Popen(
@@ -183,14 +191,15 @@ class BrokerProcess:
 
     def close(self) -> None:
         """Stop the broker, by force if it does not listen."""
-        if self._process is None:
-            return
         try:
             if self.alive:
                 self.stop()
         except subprocess.TimeoutExpired:
             self.kill()
         self._process = None
+        if self._reserved is not None:
+            self._reserved.close()
+            self._reserved = None
 
     def __enter__(self) -> BrokerProcess:
         return self.start()

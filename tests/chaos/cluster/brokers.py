@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -27,6 +25,7 @@ from tidelog.errors import TidelogError
 from tidelog.processes.watchdog import end_with_me
 from tidelog.processes.zookeeper import ZooKeeperEnsemble
 from tidelog.testing.broker_process import STRICT_LOOP, BrokerProcess
+from tidelog.testing.reserved_port import ReservedPort
 
 WAIT_S = 120.0
 SESSION_MS = 4000
@@ -98,6 +97,8 @@ class ChaosCluster:
         self._options = {**OPTIONS, **(options or {})}
         self._zookeeper: KazooClient | None = None
         self._client_ports: list[int] = []
+        # Brokers come back to theirs.
+        self._ports = contextlib.ExitStack()
 
     @property
     def bootstrap(self) -> str:
@@ -135,12 +136,13 @@ class ChaosCluster:
             self._zookeeper.close()
         self.ensemble.stop()
         self.network.close()
+        self._ports.close()
         # Shown with a failure, which they may explain.
         print(*(line for broker in self.brokers.values() for line in broker.hold_ups), sep="\n")
 
     def _broker(self, broker_id: int) -> BrokerProcess:
         name = name_of(broker_id)
-        client, internal = _free_ports(2)
+        client, internal = (self._ports.enter_context(ReservedPort()).port for _ in range(2))
         client_proxy = self.network.proxy(client, name, CLIENT)
         internal_proxy = self.network.proxy(internal, name)
         zookeeper = [
@@ -266,14 +268,3 @@ class ChaosCluster:
         with contextlib.suppress(KazooException, KazooTimeoutError):
             return list(self._zookeeper.get_children(path))
         return []
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that a broker can come back to: none that outgoing connections are given in between."""
-    found: list[int] = []
-    while len(found) < count:
-        port = random.randrange(15_000, 32_000)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-    return found

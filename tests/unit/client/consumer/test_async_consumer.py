@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.consumer.errors import WakeupError
 from tidelog.client.group.membership import NoGroup
 from tidelog.ids import TopicPartition
+from tidelog.testing.reserved_port import ReservedPort
 
 T0 = TopicPartition("t", 0)
 TIMEOUT_S = 20
@@ -35,9 +35,9 @@ class LeavingGroup(NoGroup):
 
 
 @pytest.fixture
-def unreachable() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        return f"127.0.0.1:{nobody.getsockname()[1]}"
+def unreachable() -> Iterator[str]:
+    with ReservedPort() as nobody:
+        yield f"127.0.0.1:{nobody.port}"
 
 
 def raising(name: str, told: list[str]) -> Any:

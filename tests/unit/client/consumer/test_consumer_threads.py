@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import socket
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from tidelog.client.consumer.errors import IllegalStateError, WakeupError
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.group.membership import NoGroup
 from tidelog.ids import TopicPartition
+from tidelog.testing.reserved_port import ReservedPort
 
 T0 = TopicPartition("t", 0)
 
@@ -44,9 +44,9 @@ class TellingGroup(NoGroup):
 
 
 @pytest.fixture
-def unreachable() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as nobody:
-        return f"127.0.0.1:{nobody.getsockname()[1]}"
+def unreachable() -> Iterator[str]:
+    with ReservedPort() as nobody:
+        yield f"127.0.0.1:{nobody.port}"
 
 
 def listening(call: Callable[[Any], Any]) -> Any:
