@@ -7,6 +7,7 @@ lost, nothing doubled, nothing torn.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -82,6 +83,13 @@ class Session:
         except OSError:
             self.close()
             raise
+
+    def limit(self, timeout_s: float) -> None:
+        """How long to wait for an answer from the next read on; another thread may be asking."""
+        self._timeout_s = timeout_s
+        if (client := self._client) is not None:
+            with contextlib.suppress(OSError):  # it has just been closed
+                client.sock.settimeout(timeout_s)
 
     def close(self) -> None:
         if self._client is not None:

@@ -19,6 +19,7 @@ from tests.integration.consumer_faces import (
     tp,
     values,
 )
+from tests.waiting import wait_until
 
 from tidelog.client.consumer.errors import ConsumerTimeoutError
 from tidelog.pipelines.demo import run as demo
@@ -99,6 +100,7 @@ def test_an_iteration_that_never_gets_an_assignment_fails_with_the_reason(consum
         words = (
             rf"assigned no partitions within .* s: cannot connect to {re.escape(address)}: connection refused"
         )
+        wait_until(lambda: consumer.poll(SHORT_S) or consumer.ongoing_error(), "the reason")
         with pytest.raises(ConsumerTimeoutError, match=words):
             list(consumer.records(timeout=SHORT_S))
 

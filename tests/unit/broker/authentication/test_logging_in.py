@@ -45,7 +45,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerThread]:
         tmp_path_factory.mktemp("sasl"),
         connection_failed_authentication_delay_ms="30",
         sasl_server_max_receive_size="20000",
-        tidelog_authentication_timeout_ms="1500",
     ) as broker:
         yield broker
 
@@ -232,8 +231,12 @@ def test_garbage_closes_the_connection(client: RawClient, garbage: bytes) -> Non
     assert client.is_closed()
 
 
-def test_who_says_nothing_is_closed_after_a_while(broker: BrokerThread) -> None:
-    with RawClient("127.0.0.1", port_of(broker)) as silent, RawClient("127.0.0.1", port_of(broker)) as known:
+def test_who_says_nothing_is_closed_after_a_while(tmp_path: Path) -> None:
+    with (
+        sasl_broker(tmp_path, tidelog_authentication_timeout_ms="5000") as broker,
+        RawClient("127.0.0.1", port_of(broker)) as silent,
+        RawClient("127.0.0.1", port_of(broker)) as known,
+    ):
         log_in(known, "PLAIN", "alice", "alice-secret")
         assert silent.is_closed()
         assert is_served(known)

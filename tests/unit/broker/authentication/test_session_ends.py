@@ -88,9 +88,17 @@ def test_who_logs_in_again_goes_on(broker: BrokerThread, client: RawClient) -> N
 
 
 def test_nobody_logs_in_again_more_than_once_a_second(client: RawClient) -> None:
-    log_in(client, "PLAIN", "alice", "alice-secret")
-    log_in(client, "PLAIN", "alice", "alice-secret")
-    assert shake_hands(client, "PLAIN").error_code == ErrorCode.ILLEGAL_SASL_STATE
+    for _ in range(20):
+        began_s = time.monotonic()
+        log_in(client, "PLAIN", "alice", "alice-secret")
+        log_in(client, "PLAIN", "alice", "alice-secret")
+        code = shake_hands(client, "PLAIN").error_code
+        if time.monotonic() - began_s < 1.0:
+            break
+        # A machine so busy took a second for this; a handshake that was let in waits for its password.
+        client.close()
+        client = RawClient("127.0.0.1", client.sock.getpeername()[1])
+    assert code == ErrorCode.ILLEGAL_SASL_STATE
     assert is_served(client)
 
 
