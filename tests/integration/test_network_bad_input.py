@@ -152,8 +152,9 @@ def test_answers_to_earlier_requests_are_sent_before_the_connection_is_closed(
 
 
 def test_mutated_requests_never_harm_the_broker(broker: BrokerProcess) -> None:
-    seed = int(os.environ.get("TIDELOG_SEED", "6006"))
-    print(f"seed {seed} (another: TIDELOG_SEED=<number>)")
+    asked = os.environ.get("TIDELOG_SEED", "6006")
+    seed = random.randrange(1 << 32) if asked == "random" else int(asked)
+    print(f"seed {seed} (another: TIDELOG_SEED=<number>, or random)")
     chance = random.Random(seed)
     with RawClient(broker.host, broker.port) as client:
         topic = RawTopic(client, f"mutated-{seed}")
