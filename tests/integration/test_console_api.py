@@ -639,7 +639,7 @@ def test_access_rules_users_and_quotas_are_added_and_removed(tmp_path: Path) -> 
 
 
 def test_grants_bound_what_people_see_and_do() -> None:
-    from tidelog.console.people.person import person_of
+    from tidelog.console.auth.person import person_of
 
     grants = (
         Grant("alice", Role.OPERATOR, topics=("orders-*",)),

@@ -21,7 +21,7 @@ from tests.waiting import wait_until
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.scram_users import ScramUpsertion
-from tidelog.console.people.person import Account
+from tidelog.console.auth.person import Account
 from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
 from tidelog.testing import LocalBroker, broker
 
@@ -133,7 +133,7 @@ def test_a_parquet_file_is_downloaded_and_what_is_against_it_is_said(
     expect(page.locator(".records tbody tr")).to_have_count(50)
     with ExitStack() as held:
         for _ in range(4):
-            held.enter_context(console.console.parquet_room.take(None))
+            held.enter_context(console.console.parquet_export_slots.take(None))
         page.get_by_role("button", name="Export").click()
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Format").select_option("parquet")

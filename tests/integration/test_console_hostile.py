@@ -359,10 +359,12 @@ def test_parquet_files_that_nobody_takes_do_not_fill_the_disk_either(
         assert (refused.status_code, refused.json()["code"]) == (429, "TOO_MANY")
         assert api.http.get(path, params={"format": "csv"}).status_code == 200
         answers.pop().close()  # nobody wants it any more
-        wait_until(lambda: console.console.parquet_room._taken.total() == len(answers), "room for another")
+        wait_until(
+            lambda: console.console.parquet_export_slots._taken.total() == len(answers), "room for another"
+        )
         taken.set()
         assert [pq.read_table(io.BytesIO(each.read())).num_rows for each in answers] == [20] * len(answers)
-        wait_until(lambda: not console.console.parquet_room._taken, "room for all")
+        wait_until(lambda: not console.console.parquet_export_slots._taken, "room for all")
     assert api.http.get(path, params=asked).status_code == 200
 
 

@@ -27,8 +27,8 @@ from tests.waiting import wait_until
 
 from tidelog import Producer, TopicPartition
 from tidelog.client.resources import OffsetSpec
+from tidelog.console.auth import oidc_provider
 from tidelog.console.mcp import serving, tools
-from tidelog.console.people import oidc_provider
 from tidelog.console.records import filter_process
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import Grant, LoginSettings, MaskRule, McpSettings, Role, Way

@@ -21,7 +21,7 @@ from tests.rigs.oidc_browser import REDIRECT, Browser, settings_for
 from tests.rigs.oidc_provider import CLIENT_ID, SECRET, Claims, OidcProvider
 from tests.tls_files import TlsFiles
 
-from tidelog.console.people import oidc, oidc_provider
+from tidelog.console.auth import oidc, oidc_provider
 from tidelog.console.settings import Grant, Listen, LoginSettings, Role, Way
 from tidelog.security.sasl import jwks
 from tidelog.security.sasl.jwks import FetchTimes

@@ -17,9 +17,9 @@ from tests.rigs.told_queries import RUNNING, running_pipeline
 from tests.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
-from tidelog.console.people.audit import now_ms
-from tidelog.console.people.person import Account, person_of
-from tidelog.console.people.sessions import Session
+from tidelog.console.auth.audit import now_ms
+from tidelog.console.auth.person import Account, person_of
+from tidelog.console.auth.sessions import Session
 from tidelog.console.settings import ClusterSettings, Grant, LoginSettings, MaskRule, Role
 from tidelog.console.watching.changes import Event
 from tidelog.console.web import ENDPOINTS

@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, cast
 
 from tidelog.broker import log_levels
 from tidelog.broker.authorization import OPEN, Authorization
+from tidelog.broker.batch_validation import ValidationThreads
 from tidelog.broker.dispatch import Dispatcher
 from tidelog.broker.fetch_services import FetchServices
 from tidelog.broker.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler, ProduceServices
-from tidelog.broker.judging import JudgingThreads
 from tidelog.broker.loop_watchdog import LoopWatchdog
 from tidelog.broker.membership import Admin, Membership, OpenMetadata, RestOfBroker
 from tidelog.broker.metadata_cache import MetadataCache
@@ -287,7 +287,7 @@ class Broker:
                 self.partitions, self.log_dirs, self.dynamic_configs, self.log_dir_failed, self._on_roles
             )
         )
-        self.judging_threads = JudgingThreads(loop)
+        self.judging_threads = ValidationThreads(loop)
         group = AppendGroup(self.log_dir_failed)
         self.fetch_sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name

@@ -24,8 +24,8 @@ import msgspec
 from tidelog.cli.failure import WrongUsage, sentence
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.resources import ConfigResource, ConfigResult, ResourceType
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
-from tidelog.unreadable import UNREADABLE
 
 LISTENERS = "metrics.listeners"
 _TIMEOUT_S = 3.0
@@ -247,7 +247,7 @@ def _get(
         raise PageError(f"{place} answers with {answer.status} {answer.reason} and {len(body)} bytes")
     try:
         page = msgspec.json.decode(body)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         page = None
     if not isinstance(page, dict) or not isinstance(page.get("broker"), int) or "cluster" not in page:
         raise PageError(f"what is at {place} is no broker of Tidelog")

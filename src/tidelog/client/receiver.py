@@ -42,7 +42,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
     def __init__(self, traffic: Traffic | None = None) -> None:
         self.traffic = traffic or Traffic()
         self.max_frame_bytes = MAX_GREETING_BYTES
-        self.on_frame: FrameTaker = _nobody_takes
+        self.on_frame: FrameTaker = discard
         self.on_close: Callable[[Exception | None], None] = _nobody_listens
         self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._shared = memoryview(bytearray(_BUFFER_BYTES))
@@ -117,7 +117,7 @@ class FrameReceiver(asyncio.BufferedProtocol):
         return longer
 
 
-def _nobody_takes(view: memoryview, start: int, stop: int, owned: bool) -> None:
+def discard(view: memoryview, start: int, stop: int, owned: bool) -> None:
     """Before the connection is there, nobody has asked for anything."""
 
 

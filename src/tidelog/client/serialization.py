@@ -26,8 +26,8 @@ from typing import (
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.unreadable import UNREADABLE
 
 SerializeFn = Callable[[str, Any], bytes | None]
 """Topic and value to bytes."""
@@ -226,7 +226,7 @@ class MsgspecDeserializer(Generic[T]):
             return None
         try:
             return self._decode(data)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise SerializationError(
                 f"a record of topic {topic!r} does not hold what was expected: {error}"
             ) from error

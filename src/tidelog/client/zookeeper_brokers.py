@@ -15,7 +15,7 @@ from kazoo.exceptions import NoNodeError
 from tidelog.client.address import Address
 from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.zookeeper_session import ZooKeeperUnreachableError, zookeeper_session
-from tidelog.unreadable import UNREADABLE
+from tidelog.decode_errors import DECODE_ERRORS
 
 if TYPE_CHECKING:
     from kazoo.client import KazooClient
@@ -83,7 +83,7 @@ def _registrations(client: KazooClient) -> Iterable[Registration]:
             yield msgspec.json.decode(data, type=Registration)
         except NoNodeError:
             continue  # It has just left.
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise BrokerUnreachableError(
                 f"the registration of broker {broker} in ZooKeeper cannot be read: {error}"
             ) from None

@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from tidelog.console.people.audit import LOGIN, AuditEntry, now_ms
-from tidelog.console.people.oidc import Answer, Finished, OidcLogin
-from tidelog.console.people.person import Account
+from tidelog.console.auth.audit import LOGIN, AuditEntry, now_ms
+from tidelog.console.auth.oidc import Answer, Finished, OidcLogin
+from tidelog.console.auth.person import Account
 from tidelog.console.refusal import Refusal, refusal_of
 from tidelog.console.requests import set_login_cookie, set_session_cookie
 from tidelog.console.service import Console

@@ -10,8 +10,8 @@ from typing import TypeVar
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidelog.console.people.oidc import PATIENCE_S
-from tidelog.console.people.sessions import Session
+from tidelog.console.auth.oidc import PATIENCE_S
+from tidelog.console.auth.sessions import Session
 from tidelog.console.refusal import Refusal
 from tidelog.console.service import Console
 from tidelog.console.settings import OIDC_PATH

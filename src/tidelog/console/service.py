@@ -7,19 +7,19 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.console.people.audit import AuditLog, now_ms
-from tidelog.console.people.login import ScramLogin
-from tidelog.console.people.oidc import LOGIN_COOKIE, OidcLogin
-from tidelog.console.people.person import Account, Person, everybody, matches, person_of
-from tidelog.console.people.sessions import COOKIE, Session, Sessions
-from tidelog.console.people.tokens import Tokens
+from tidelog.console.auth.audit import AuditLog, now_ms
+from tidelog.console.auth.login import ScramLogin
+from tidelog.console.auth.oidc import LOGIN_COOKIE, OidcLogin
+from tidelog.console.auth.person import Account, Person, everybody, matches, person_of
+from tidelog.console.auth.sessions import COOKIE, Session, Sessions
+from tidelog.console.auth.tokens import Tokens
 from tidelog.console.records.decoding.registry import Registry
-from tidelog.console.records.export import ParquetRoom
+from tidelog.console.records.export import ParquetExportSlots
 from tidelog.console.records.masking import Mask
 from tidelog.console.refusal import not_found
 from tidelog.console.settings import ConsoleSettings, Role
 from tidelog.console.watching.history import History
-from tidelog.console.watching.watched_cluster import BrokerTelling, WatchedCluster
+from tidelog.console.watching.watched_cluster import BrokerPages, WatchedCluster
 
 if TYPE_CHECKING:
     from tidelog.client.admin.async_admin import AsyncAdmin
@@ -33,7 +33,7 @@ class Console:
     def __init__(
         self,
         settings: ConsoleSettings,
-        telling: Callable[[AsyncAdmin], BrokerTelling] | None = None,
+        telling: Callable[[AsyncAdmin], BrokerPages] | None = None,
     ) -> None:
         self.settings = settings
         self.audit = AuditLog(settings.data_dir / "audit.jsonl")
@@ -50,7 +50,7 @@ class Console:
         self.sessions = Sessions(hours * 3600, time.monotonic)
         self.cookie = f"{COOKIE}-{settings.listen.port}"
         self.login_cookie = f"{LOGIN_COOKIE}-{settings.listen.port}"
-        self.parquet_room = ParquetRoom()
+        self.parquet_export_slots = ParquetExportSlots()
         self.stopping = asyncio.Event()
         """Set when streams to browsers shall end."""
         self._unfinished: set[asyncio.Future[str]] = set()

@@ -49,14 +49,14 @@ from tidelog.console.api.endpoint import Call, Endpoint
 from tidelog.console.api.event_stream import EventStream
 from tidelog.console.api.openapi import openapi
 from tidelog.console.api.session_api import LoginBegun, SessionChange
+from tidelog.console.auth.person import ANONYMOUS_PERSON
+from tidelog.console.auth.sessions import TOKEN_HEADER, Session
 from tidelog.console.login_pages import login_routes
-from tidelog.console.people.person import STRANGER
-from tidelog.console.people.sessions import TOKEN_HEADER, Session
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.requests import body_of, set_login_cookie, set_session_cookie, unless_hung_up
 from tidelog.console.service import Console
 from tidelog.console.settings import Listen
-from tidelog.unreadable import UNREADABLE
+from tidelog.decode_errors import DECODE_ERRORS
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *telemetry_api.ENDPOINTS,
 )
 _BODY_BYTES = 12 * 1024 * 1024
-_STRANGERS_BODY_BYTES = 64 * 1024
+_ANONYMOUS_BODY_BYTES = 64 * 1024
 _SECURITY_HEADERS = {
     "Content-Security-Policy": (
         "default-src 'self'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -214,11 +214,11 @@ async def _serve(endpoint: Endpoint, request: Request) -> Response:
     console: Console = request.app.state.console
     session = console.sessions.find(request.cookies.get(console.cookie))
     if session is None:
-        session = console.sessions.passing_by()
+        session = console.sessions.anonymous_session()
     call = Call(
         console,
         session,
-        console.person(session) or STRANGER,
+        console.person(session) or ANONYMOUS_PERSON,
         request.client.host if request.client else "",
         {name: unquote(value) for name, value in request.path_params.items()},
     )
@@ -265,12 +265,12 @@ async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
             _require_own_page(request, call.session)
         # Who may not call it is told that, and not what is wrong with what he sent.
         require_right(endpoint, call)
-        most_bytes = _STRANGERS_BODY_BYTES if call.person is STRANGER else _BODY_BYTES
+        most_bytes = _ANONYMOUS_BODY_BYTES if call.person is ANONYMOUS_PERSON else _BODY_BYTES
         asked = await _asked(endpoint, request, most_bytes)
     except Refusal as refusal:
         # Whoever shows no session of ours, or has not logged in, has changed nothing and has no name.
         is_known = call.console.sessions.find(call.session.id) is not None
-        if is_known and call.person is not STRANGER:
+        if is_known and call.person is not ANONYMOUS_PERSON:
             note(endpoint, call, str(refusal))
         raise
     return await perform(endpoint, call, asked)
@@ -291,7 +291,7 @@ async def _asked(endpoint: Endpoint, request: Request, most_bytes: int) -> msgsp
             return msgspec.convert(dict(request.query_params), endpoint.asked, strict=False)
         body = await body_of(request, most_bytes)
         return msgspec.json.decode(body or b"{}", type=endpoint.asked)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise Refusal(f"the request is not as it should be: {error}") from None
 
 

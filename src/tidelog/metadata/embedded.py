@@ -33,6 +33,7 @@ from pathlib import Path
 import msgspec
 
 from tidelog.checksum import crc32c
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import StorageError
 from tidelog.metadata.node_tree import Effect, Node, NodeTree
 from tidelog.metadata.store import (
@@ -48,7 +49,6 @@ from tidelog.metadata.store import (
     StoreClosed,
     Watcher,
 )
-from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -249,7 +249,7 @@ class EmbeddedStore:
         path = self._directory / JOURNAL_NAME
         try:
             number, effects = _transaction_decoder.decode(payload)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise StorageError(
                 f"{path} holds at byte {position} what this version cannot read: {error}"
             ) from error
@@ -351,7 +351,7 @@ def _read_snapshot(path: Path) -> tuple[int, Node | None]:
         raise StorageError(f"{path} is damaged: restore it and {JOURNAL_NAME} from the same backup")
     try:
         return _snapshot_decoder.decode(payload)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise StorageError(f"{path} holds what this version cannot read: {error}") from error
 
 

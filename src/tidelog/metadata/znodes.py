@@ -16,11 +16,11 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError, StorageError
 from tidelog.ids import TopicPartition, Uuid, uuid_from_text, uuid_to_text
 from tidelog.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from tidelog.metadata.listeners import Listener, parse_listeners
-from tidelog.unreadable import UNREADABLE
 
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
@@ -191,7 +191,7 @@ def decode_json(kind: type[_T], path: str, raw: bytes) -> _T:
     """A node's JSON as ``kind``; raises :class:`StorageError` that names the node."""
     try:
         return msgspec.json.decode(raw, type=kind)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise StorageError(f"metadata node {path} holds what Kafka would not write: {error}") from error
 
 
@@ -339,7 +339,7 @@ class PartitionState(msgspec.Struct, frozen=True, kw_only=True):
         """The state that a controller wrote."""
         try:
             return _state_decoder.decode(raw)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             path = partition_state_path(partition)
             raise StorageError(f"metadata node {path} holds what Kafka would not write: {error}") from error
 

@@ -116,7 +116,7 @@ class BackfillReport:
     """Searches that were given up since they became too large."""
 
 
-def _no_wishes(settings: PipelineSettings) -> None:
+def accept_all(settings: PipelineSettings) -> None:
     """Any settings will do."""
 
 
@@ -133,7 +133,7 @@ class Pipeline:
     """Starts the streaming query (its name is the pipeline's) and returns at once."""
     backfill: Callable[[SparkSession, PipelineSettings, TimeRange], BackfillReport]
     """Works off a range of event time as one batch; running it twice leaves what running it once leaves."""
-    check: Callable[[PipelineSettings], None] = _no_wishes
+    check: Callable[[PipelineSettings], None] = accept_all
     """Refuses, with a sentence and before Spark is started, settings with which it would not be exact."""
 
     @property

@@ -50,9 +50,11 @@ class ReplicationContext:
         return broker_id in self.live_brokers()
 
 
-class _NobodyToAsk:
+class NoController:
+    """For a broker alone: nothing ever changes the in-sync replicas of its partitions."""
+
     def submit(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
         raise AssertionError(f"{partition} has no followers, so its in-sync replicas cannot change")
 
 
-STANDALONE = ReplicationContext(SystemClock(), _NobodyToAsk(), lambda: ())
+STANDALONE = ReplicationContext(SystemClock(), NoController(), lambda: ())

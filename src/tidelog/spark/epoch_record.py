@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from tidelog.decode_errors import Int64
 from tidelog.ids import TopicPartition
 from tidelog.spark.write_digest import ContentDigest
-from tidelog.unreadable import Int64
 
 if TYPE_CHECKING:
     from tidelog.spark.sink_note import SinkNote

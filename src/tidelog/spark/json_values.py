@@ -16,8 +16,8 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import types
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError
-from tidelog.unreadable import UNREADABLE
 
 _typed_dict: Any = TypedDict
 """Called at run time, with fields that no type checker can know."""
@@ -60,7 +60,7 @@ class JsonValues:
             if value is not None:
                 try:
                     found = decode(value)
-                except UNREADABLE:
+                except DECODE_ERRORS:
                     bad = value
             parsed.append(found)
             corrupt.append(bad)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS, Int64
 from tidelog.spark.application import Application
-from tidelog.unreadable import UNREADABLE, Int64
 
 REPORT_PREFIX = "__tidelog-spark-queries."
 SINK_PREFIX = f"{REPORT_PREFIX}sink."
@@ -77,6 +77,6 @@ def decode(note: str) -> QueryReport | None:
     """The report that a note is; None if it is none, or of a later format."""
     try:
         report = msgspec.json.decode(note, type=QueryReport)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return report if report.format == _FORMAT else None

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from tidelog.decode_errors import Int64
 from tidelog.spark.application import Application, this_application
-from tidelog.unreadable import Int64
 
 _EPOCHS = 16
 _TOPICS = 5

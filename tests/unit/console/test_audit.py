@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from tidelog.console.people import audit as audit_module
-from tidelog.console.people.audit import AuditEntry, AuditLog
+from tidelog.console.auth import audit as audit_module
+from tidelog.console.auth.audit import AuditEntry, AuditLog
 
 
 def entry(number: int, target: str = "", **details: object) -> AuditEntry:

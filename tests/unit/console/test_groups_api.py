@@ -11,8 +11,8 @@ from tidelog.client.metadata import Node
 from tidelog.client.resources import ClusterDescription
 from tidelog.console.api.endpoint import Call
 from tidelog.console.api.groups_api import GroupQuery, GroupRow, groups
-from tidelog.console.people.person import Person, person_of
-from tidelog.console.people.sessions import Session
+from tidelog.console.auth.person import Person, person_of
+from tidelog.console.auth.sessions import Session
 from tidelog.console.settings import ClusterSettings, Grant, Role
 from tidelog.console.watching.history import History
 from tidelog.console.watching.rates import Rates

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.console.people.person import Account
+from tidelog.console.auth.person import Account
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import ClusterSettings, Way
 from tidelog.console.watching.history import History

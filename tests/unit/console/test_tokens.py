@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.console.people import tokens as tokens_module
-from tidelog.console.people.tokens import Tokens
+from tidelog.console.auth import tokens as tokens_module
+from tidelog.console.auth.tokens import Tokens
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import Way
 from tidelog.errors import ConfigError

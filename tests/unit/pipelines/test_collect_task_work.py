@@ -15,7 +15,7 @@ from tidelog.pipelines.jobs.collect.task_work import (
     LETTERS,
     QUALITY,
     files_of,
-    told_of,
+    report_of,
     told_quality,
     writing_letters,
 )
@@ -73,8 +73,8 @@ def test_letters_are_written_as_they_come_in_their_order_and_the_rest_is_answere
     # Nobody waits for the rest: a batch of nothing but letters is larger than memory.
     assert sink.seen == [(b"a", 2), (b"b", 2), (b"c", 3), (b"d", 5)]
     assert (told_quality(answers), files_of(answers)) == (["q1", "q2"], ["f1"])
-    assert len(told_of(answers)) == 1
-    assert sink.finish(told_of(answers)) == 4
+    assert len(report_of(answers)) == 1
+    assert sink.finish(report_of(answers)) == 4
 
 
 def test_without_letters_nothing_is_written(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ their records.
 
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
 requests; ``StagedProduce.settle`` answers when the group has been written. A request whose batches take long
-to judge (``broker/judging``), or that has very many of them, waits in between and is written by itself; one
-about hundreds of partitions is read and answered in slices too (``scheduling/slow_lane``).
+to validate (``broker/batch_validation``), or that has very many of them, waits in between and is written by
+itself; one about hundreds of partitions is read and answered in slices too (``scheduling/slow_lane``).
 
 Transactional records are taken in a transaction that is open in their partition, or that its coordinator
 vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
@@ -46,8 +46,14 @@ from tidelog.broker.answer import (
     StagedAnswer,
 )
 from tidelog.broker.authorization import OPEN, WRITE_TOPIC, Authorization, refusal
+from tidelog.broker.batch_validation import (
+    RequestValidation,
+    Validations,
+    ValidationThreads,
+    takes_long,
+    validate_now,
+)
 from tidelog.broker.endpoints import endpoints_of
-from tidelog.broker.judging import Judgements, JudgingThreads, RequestJudging, judge_at_once, takes_long
 from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
 from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
@@ -184,7 +190,7 @@ class ProduceServices(NamedTuple):
     partitions: Partitions
     image: MetadataImage
     deadlines: Deadlines
-    judging_threads: JudgingThreads
+    judging_threads: ValidationThreads
     lane: SlowLane
     on_offline: OnOffline
     find_coordinators: Callable[[], Coordinators]
@@ -221,7 +227,9 @@ class ProduceHandler:
         """Check and stage the batches of one request, or begin to."""
         request = parse_short_produce(frame, pos, version)
         if request is None:
-            return self._take_wide(connection, connection.keep(frame), pos, version, correlation_id)
+            return self._handle_many_partitions(
+                connection, connection.keep(frame), pos, version, correlation_id
+            )
         if connection.has_unanswered and not self._takes_writes(request):
             return NOT_YET
         call = _new_tuple(
@@ -251,7 +259,7 @@ class ProduceHandler:
                 call, release = self._keep(call)
                 return answer_when_verified(
                     asked,
-                    lambda known: self._judge_apart(call, self._slow_batches(call), known, release),
+                    lambda known: self._validate_in_thread(call, self._slow_batches(call), known, release),
                     release,
                 )
             verified = asked.result()
@@ -263,15 +271,15 @@ class ProduceHandler:
                 return self._stage(call, verified, None)
         elif len(frame) > _LARGE_FRAME_BYTES or sum(len(each) for _, _, each in topics) > _MANY_BATCHES:
             call, release = self._keep(call)
-            return self._judge_apart(call, self._slow_batches(call), verified, release)
+            return self._validate_in_thread(call, self._slow_batches(call), verified, release)
         slow = self._slow_batches(call)
         if not slow:
             return self._stage(call, verified, None)
-        judging = RequestJudging(slow)
-        if judge_at_once(judging):
+        judging = RequestValidation(slow)
+        if validate_now(judging):
             return self._stage(call, verified, judging.judged)
         call, release = self._keep(call)
-        return self._judge_apart(call, self._slow_batches(call), verified, release)
+        return self._validate_in_thread(call, self._slow_batches(call), verified, release)
 
     def _is_denied(
         self, guard: Authorization, session: Session, name: str | None, topic_id: Uuid | None
@@ -335,7 +343,7 @@ class ProduceHandler:
         request = parse_produce_request(frame.view, call.pos, call.version)
         return call._replace(frame=frame.view, request=request), frame.release
 
-    def _take_wide(
+    def _handle_many_partitions(
         self, connection: Connection, frame: KeptFrame, pos: int, version: int, correlation_id: int
     ) -> PromisedAnswer:
         """Read and carry out a request about so many partitions that even reading it takes a while."""
@@ -381,7 +389,7 @@ class ProduceHandler:
                 outcome = await run(self._refuse(call, refused).settle_in_slices())
                 frame.release()
                 return outcome
-        return self._judge_apart(call, await run(self._slow_in_slices(call)), verified, frame.release)
+        return self._validate_in_thread(call, await run(self._slow_in_slices(call)), verified, frame.release)
 
     def _timed_payer(self, connection: Connection, frame: memoryview) -> Payer | None:
         """Who pays for the time that a request takes, if that counts."""
@@ -392,7 +400,7 @@ class ProduceHandler:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def answer_wide(self, encoding: Slices[bytes], payer: Payer | None) -> PromisedAnswer:
+    def answer_many_partitions(self, encoding: Slices[bytes], payer: Payer | None) -> PromisedAnswer:
         """The answer to a request about so many partitions that writing it takes a while."""
         promise: PromisedAnswer = Promise()
 
@@ -445,7 +453,7 @@ class ProduceHandler:
                 slow.append((number, partition, records))
             number += 1
 
-    def _judge_apart(
+    def _validate_in_thread(
         self,
         call: ProduceCall,
         slow: list[SlowBatch],
@@ -463,7 +471,7 @@ class ProduceHandler:
             # A client that wants no answer may go as soon as it has sent.
             return not connection.closed or (not wants_answer and threads.are_few)
 
-        judging = RequestJudging(slow, is_wanted)
+        judging = RequestValidation(slow, is_wanted)
 
         def judged(failure: Exception | None) -> None:
             if judging.given_up:
@@ -486,7 +494,7 @@ class ProduceHandler:
         self,
         call: ProduceCall,
         verified: Verified | None,
-        judged: Judgements,
+        judged: Validations,
         release: Callable[[], None],
         promise: PromisedAnswer,
     ) -> None:
@@ -507,7 +515,7 @@ class ProduceHandler:
             release()
 
     def stage_in_slices(
-        self, call: ProduceCall, verified: Verified | None, judged: Judgements
+        self, call: ProduceCall, verified: Verified | None, judged: Validations
     ) -> Slices[StagedProduce]:
         """Stage and write the batches of a request one by one."""
         topics: list[Topic] = []
@@ -531,7 +539,9 @@ class ProduceHandler:
         self.group.failed.clear()
         return StagedProduce(self, call, topics, refused)
 
-    def _stage(self, call: ProduceCall, verified: Verified | None, judged: Judgements | None) -> StagedAnswer:
+    def _stage(
+        self, call: ProduceCall, verified: Verified | None, judged: Validations | None
+    ) -> StagedAnswer:
         """Stage all batches of a request; the connection has them written."""
         request = call.request
         acks = request.acks
@@ -789,7 +799,7 @@ class StagedProduce(StagedAnswer):
     def _encode(self, answers: list[Answered]) -> bytes | PromisedAnswer:
         """The answer, at once unless it is about very many partitions."""
         if sum(len(results) for _, _, results in answers) > SLICE:
-            return self._handler.answer_wide(self._encode_in_slices(answers), self._payer)
+            return self._handler.answer_many_partitions(self._encode_in_slices(answers), self._payer)
         leaders: set[int] = set()
         for answered in answers:
             self._point_to_leaders(answered, 0, leaders)

@@ -48,7 +48,7 @@ _HANDSHAKE_RECORD = 0x16
 _CERTIFICATE_MESSAGE = 11
 _MAX_UNNAMED = 256
 _MAX_FAREWELLS = 512
-_FAREWELL_S = 0.5
+_LINGER_S = 0.5
 _UNREAD_BYTES = 64 * 1024
 
 
@@ -109,11 +109,11 @@ class TlsHandshakes:
         self._lets_in_later = False
         # The addresses from which a certificate was refused without a word of whose it was, oldest first.
         self._unnamed: OrderedDict[str, None] = OrderedDict()
-        self._farewells: dict[_Farewell, None] = {}
+        self._lingering: dict[_LingeringClose, None] = {}
         self._said = False
 
     def __len__(self) -> int:
-        return len(self._silent) + len(self._waiting) + len(self._under_way) + len(self._farewells)
+        return len(self._silent) + len(self._waiting) + len(self._under_way) + len(self._lingering)
 
     def begin(self, newcomer: Newcomer, listener: TlsListener) -> None:
         """Shake hands with a client that the quotas have admitted."""
@@ -124,8 +124,8 @@ class TlsHandshakes:
         """Give all of them up."""
         for handshake in (*self._silent, *self._waiting, *self._under_way):
             handshake.give_up(None)
-        for farewell in tuple(self._farewells):
-            farewell.end()
+        for lingering in tuple(self._lingering):
+            lingering.end()
 
     def spoke(self, handshake: _Handshake) -> None:
         """The first bytes of a handshake are there: it begins, or waits for its turn to."""
@@ -176,17 +176,17 @@ class TlsHandshakes:
 
     def part(self, newcomer: Newcomer, sock: ssl.SSLSocket | socket.socket) -> None:
         """Close the socket of a handshake that has failed, when its client has heard why if that can be."""
-        if not isinstance(sock, ssl.SSLSocket) or len(self._farewells) >= _MAX_FAREWELLS:
+        if not isinstance(sock, ssl.SSLSocket) or len(self._lingering) >= _MAX_FAREWELLS:
             sock.close()
             self._owner.turned_away(newcomer)
             return
-        farewell = _Farewell(self, self._owner, newcomer, sock)
-        self._farewells[farewell] = None
-        farewell.begin()
+        lingering = _LingeringClose(self, self._owner, newcomer, sock)
+        self._lingering[lingering] = None
+        lingering.begin()
 
-    def parted(self, farewell: _Farewell) -> None:
+    def parted(self, lingering: _LingeringClose) -> None:
         """It is over."""
-        del self._farewells[farewell]
+        del self._lingering[lingering]
 
     def cannot_come_back(self) -> None:
         """OpenSSL could not be told to come back after each record."""
@@ -515,7 +515,7 @@ class _Handshake:
         return Principal(self._listener.mapping.name_for(certificate.subject))
 
 
-class _Farewell:
+class _LingeringClose:
     """The end of a client that was refused.
 
     What it has sent behind the handshake (with TLS 1.3 that is its first request) is read and thrown away for
@@ -530,7 +530,7 @@ class _Farewell:
         self._newcomer = newcomer
         self._sock = socket.socket(fileno=tls.detach())
         self._fd = self._sock.fileno()
-        self._timer = owner.loop.call_later(_FAREWELL_S, self.end)
+        self._timer = owner.loop.call_later(_LINGER_S, self.end)
 
     def begin(self) -> None:
         """Say nothing more, and wait for the client to hang up."""

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 
-class Told(msgspec.Struct, frozen=True):
+class Usage(msgspec.Struct, frozen=True):
     """One connection as its broker tells of it; numbers are since it began."""
 
     host: str
@@ -39,7 +39,7 @@ class OpenConnection:
     """One connection of one broker, with rates."""
 
     broker: int
-    told: Told
+    told: Usage
     requests_per_second: float
     received_bytes_per_second: float
     sent_bytes_per_second: float
@@ -78,13 +78,13 @@ class Client:
         return self.pause_left_ms > 0 or self.pauses_per_second > 0
 
 
-def told(page: Mapping[str, Any]) -> list[Told]:
+def told(page: Mapping[str, Any]) -> list[Usage]:
     """The connections of one page."""
-    return msgspec.convert(page["connections"], list[Told])
+    return msgspec.convert(page["connections"], list[Usage])
 
 
 def connections_between(
-    before: Mapping[int, Iterable[Told]], now: Mapping[int, Iterable[Told]], seconds: float
+    before: Mapping[int, Iterable[Usage]], now: Mapping[int, Iterable[Usage]], seconds: float
 ) -> list[OpenConnection]:
     """Those that are there now, with what came of them since the earlier look."""
     earlier = {(broker, *_where(each)): each for broker, found in before.items() for each in found}
@@ -95,11 +95,11 @@ def connections_between(
     ]
 
 
-def _where(connection: Told) -> tuple[str, str, int]:
+def _where(connection: Usage) -> tuple[str, str, int]:
     return connection.listener, connection.host, connection.port
 
 
-def _connection(broker: int, before: Told | None, now: Told, seconds: float) -> OpenConnection:
+def _connection(broker: int, before: Usage | None, now: Usage, seconds: float) -> OpenConnection:
     if before is None or before.requests > now.requests:
         # It has come since: all that it did, it did in this time.
         return OpenConnection(broker, now, *(each / seconds for each in _counts(now)))
@@ -107,7 +107,7 @@ def _connection(broker: int, before: Told | None, now: Told, seconds: float) -> 
     return OpenConnection(broker, now, *(max(each, 0) / seconds for each in grown))
 
 
-def _counts(connection: Told) -> tuple[int, int, int, int]:
+def _counts(connection: Usage) -> tuple[int, int, int, int]:
     return connection.requests, connection.received_bytes, connection.sent_bytes, connection.pauses
 
 

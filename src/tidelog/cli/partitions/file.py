@@ -17,8 +17,8 @@ import msgspec
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import print_table
 from tidelog.client.admin.cluster_resources import PartitionReassignment
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.ids import TopicPartition
-from tidelog.unreadable import UNREADABLE
 
 VERSION = 1
 _FORM = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2]}]}'
@@ -41,7 +41,7 @@ def read_assignment(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
     content = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
     try:
         file = msgspec.json.decode(content, type=_File)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise WrongUsage(f"{path} is no reassignment ({error}): write it as {_FORM}") from None
     if file.version != VERSION:
         raise WrongUsage(f"{path} has version {file.version}; only version {VERSION} is known")

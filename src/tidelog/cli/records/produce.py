@@ -19,9 +19,9 @@ from tidelog.cli.records.record_text import bytes_from_json, headers_from_json
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, ProducerProperty, grouped
 from tidelog.cli.values import CodecName, parse_time_ms, unescape
 from tidelog.client.record_reader import InputRecord, RecordReader
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.options import MAX_LONG
-from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidelog.client.metadata import TopicMetadata
@@ -357,7 +357,7 @@ def line_parser(key_separator: str | None, null: str | None) -> LineParser:
 def _parse_json(line: bytes) -> InputRecord:
     try:
         fields = msgspec.json.decode(line)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise ValueError(f"this is no JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError('every line must be an object such as {"value": "hello"}')

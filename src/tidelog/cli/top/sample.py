@@ -68,7 +68,7 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class _Told:
+class _Report:
     """What some brokers tell: of partitions that they lead, their disks, groups that they coordinate."""
 
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
@@ -136,13 +136,13 @@ async def take_sample(admin: AsyncAdmin, pages: BrokerPages, silent: set[int] | 
     )
 
 
-async def _told(admin: AsyncAdmin, brokers: Collection[int], led: list[TopicPartition]) -> _Told:
+async def _told(admin: AsyncAdmin, brokers: Collection[int], led: list[TopicPartition]) -> _Report:
     ends, (log_dirs, disk_problems), (groups, committed, problems) = await asyncio.gather(
         admin.list_offsets(dict.fromkeys(led, OffsetSpec.LATEST)),
         _log_dirs(admin, brokers),
         _groups(admin, brokers),
     )
-    return _Told(
+    return _Report(
         {each: result.offset for each, result in ends.items() if result.error is None},
         log_dirs,
         groups,
@@ -151,14 +151,14 @@ async def _told(admin: AsyncAdmin, brokers: Collection[int], led: list[TopicPart
     )
 
 
-async def _told_soon(admin: AsyncAdmin, broker: int, led: list[TopicPartition]) -> _Told:
+async def _told_soon(admin: AsyncAdmin, broker: int, led: list[TopicPartition]) -> _Report:
     """The same of one broker, if it answers at once."""
     try:
         async with asyncio.timeout(_BRIEF_S):
             told = await _told(admin, [broker], led)
     except (TimeoutError, TidelogError):
-        told = _Told()
-    return told if told.log_dirs else _Told(problems=[f"broker {broker} does not answer"])
+        told = _Report()
+    return told if told.log_dirs else _Report(problems=[f"broker {broker} does not answer"])
 
 
 async def _watched(pages: BrokerPages, silent: Collection[int]) -> Watched:

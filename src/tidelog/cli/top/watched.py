@@ -28,7 +28,7 @@ class Part(msgspec.Struct, frozen=True):
     mean_ms: float
 
 
-class RequestTold(msgspec.Struct, frozen=True):
+class RequestReport(msgspec.Struct, frozen=True):
     """One API of one broker, as it tells of it."""
 
     request: str
@@ -37,7 +37,7 @@ class RequestTold(msgspec.Struct, frozen=True):
     parts: dict[str, Part]
 
 
-class ThrottledTold(msgspec.Struct, frozen=True):
+class ThrottleReport(msgspec.Struct, frozen=True):
     """A quota that somebody had to pause for, as a broker tells of it."""
 
     quota: str
@@ -53,8 +53,8 @@ class ThrottledTold(msgspec.Struct, frozen=True):
 class Watched:
     """What brokers told at one moment, by their ids."""
 
-    requests: Mapping[int, list[RequestTold]] = field(default_factory=dict)
-    throttled: Mapping[int, list[ThrottledTold]] = field(default_factory=dict)
+    requests: Mapping[int, list[RequestReport]] = field(default_factory=dict)
+    throttled: Mapping[int, list[ThrottleReport]] = field(default_factory=dict)
     reasons: tuple[str, ...] = ()
     """Why some brokers did not."""
     silent: tuple[int, ...] = ()
@@ -71,8 +71,8 @@ class Watched:
         """Of the pages that were read; those of another release may not be readable."""
         unreadable: list[str] = []
         return cls(
-            _told(requests, "requests", list[RequestTold], unreadable),
-            _told(throttled, "throttled", list[ThrottledTold], unreadable),
+            _told(requests, "requests", list[RequestReport], unreadable),
+            _told(throttled, "throttled", list[ThrottleReport], unreadable),
             (*reasons, *unreadable),
             silent,
         )
@@ -141,7 +141,7 @@ def request_loads(before: Watched, now: Watched, seconds: float) -> list[Request
     return sorted(loads, key=lambda each: (-each.p99_ms, -each.p50_ms, each.request, each.broker))
 
 
-def _request(broker: int, told: RequestTold, per_second: float) -> RequestLoad:
+def _request(broker: int, told: RequestReport, per_second: float) -> RequestLoad:
     left_out = {_TOTAL, _THROTTLE, *((_REMOTE,) if told.request in _WAITS else ())}
     parts = {name: part for name, part in told.parts.items() if name not in left_out}
     slowest = max(parts, key=lambda name: parts[name].mean_ms)

@@ -28,8 +28,8 @@ from tidelog.cli.values import parse_duration_ms, parse_time_ms
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.cluster import Cluster
 from tidelog.client.resources import DeletedRecords, OffsetSpec
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.ids import NO_OFFSET, TopicPartition
-from tidelog.unreadable import UNREADABLE
 
 EPILOG = examples(
     "tidelog topics delete-records orders:0 --before-offset 1000",
@@ -151,7 +151,7 @@ def read_offsets(path: Path) -> dict[TopicPartition, Target]:
     """The offsets that a file names."""
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise WrongUsage(f"{path} is no list of offsets ({error}): write it as {_FORM}") from None
     if file.version != _VERSION:
         raise WrongUsage(f"{path} has version {file.version}; only version {_VERSION} is known")

@@ -35,5 +35,5 @@ cdef class TopicQueues:
 cdef class QuickSend:
     cdef object _lock
     cdef dict _topics
-    cdef object _long_way
+    cdef object _slow_path
     cdef bint _serializes

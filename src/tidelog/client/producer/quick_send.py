@@ -291,7 +291,7 @@ def plain_bytes(part: str, topic: Any, data: object) -> bytes | None:
     )
 
 
-class LongWay(Protocol):
+class SlowPath(Protocol):
     """Takes the records that need more than an open batch."""
 
     def send_record(self, record: ProducerRecord, on_delivery: DeliveryCallback | None) -> Delivery:
@@ -312,14 +312,14 @@ class QuickSend:
     ``topics`` are those whose records may take the short way; the long way fills and empties it.
     """
 
-    __slots__ = ("_lock", "_long_way", "_serializes", "_topics")
+    __slots__ = ("_lock", "_serializes", "_slow_path", "_topics")
 
     def __init__(
-        self, lock: Any, topics: dict[str, TopicQueues], long_way: LongWay, *, serializes: bool
+        self, lock: Any, topics: dict[str, TopicQueues], slow_path: SlowPath, *, serializes: bool
     ) -> None:
         self._lock = lock
         self._topics = topics
-        self._long_way = long_way
+        self._slow_path = slow_path
         self._serializes = serializes
 
     def send(
@@ -355,9 +355,9 @@ class QuickSend:
         if topics is None:
             if not isinstance(topic, ProducerRecord):
                 topic = ProducerRecord(topic, value, key, partition, timestamp_ms, header_pairs(headers))
-            return self._long_way.send_record(topic, on_delivery)
+            return self._slow_path.send_record(topic, on_delivery)
         if self._serializes:
-            key, value = self._long_way.serialized(topics.name, key, value)
+            key, value = self._slow_path.serialized(topics.name, key, value)
         if not (type(value) is bytes or value is None) or not (type(key) is bytes or key is None):
             key, value = plain_bytes("key", topics.name, key), plain_bytes("value", topics.name, value)
         queue: PartitionQueue | None
@@ -397,7 +397,7 @@ class QuickSend:
                     if on_delivery is not None and index >= 0:
                         batch.add_callback(index, (stamp, key_size, value_size), on_delivery)
         if index < 0:
-            return self._long_way.send_serialized(
+            return self._slow_path.send_serialized(
                 SerializedRecord(
                     topics.name, key, value, partition, stamp, header_pairs(headers), on_delivery
                 )

@@ -159,7 +159,7 @@ class Sender:
 
     def _turn(self) -> float:
         """Do what can be done now; the seconds until there may be more."""
-        if self._transactions is not None and not self._tend_transaction(self._transactions):
+        if self._transactions is not None and not self._drive_transaction(self._transactions):
             return _NEVER
         now_s = self._clock()
         while True:
@@ -214,7 +214,7 @@ class Sender:
         transactional_id = None if manager is None else manager.transactional_id
         version_1 = transactional_id is not None and manager is not None and not manager.is_version_2
         metadata = self._cluster.metadata
-        self._take_off(node_id, batches)
+        self._dequeue(node_id, batches)
         try:
             ids = topic_ids_of(batches, metadata)
             highest = highest_version(batches, ids, version_1)
@@ -233,7 +233,7 @@ class Sender:
             return
         answer.add_done_callback(functools.partial(self._answered, node_id, batches, version, ids, sent_s))
 
-    def _take_off(self, node_id: int, batches: list[ProducerBatch]) -> None:
+    def _dequeue(self, node_id: int, batches: list[ProducerBatch]) -> None:
         self._in_flight[node_id] += 1
         self._flying.update(batches)
         if self._settings.keeps_order_by_muting:
@@ -332,7 +332,7 @@ class Sender:
 
     # -- producer id and transaction
 
-    def _tend_transaction(self, manager: TransactionManager) -> bool:
+    def _drive_transaction(self, manager: TransactionManager) -> bool:
         """Look after id, epoch and partitions of the transaction; False where nothing may be sent."""
         manager.resolve_sequences()
         if manager.has_fatal_error:

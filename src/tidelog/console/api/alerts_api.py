@@ -13,8 +13,8 @@ from tidelog.console.records.incidents import incidents_of
 from tidelog.console.records.masking import Mask
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.refusal import Refusal, not_found
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.pipelines.framework.events import INCIDENTS
-from tidelog.unreadable import UNREADABLE
 
 STATES = ("open", "updated", "closed", "dismissed")
 LIVE = ("open", "updated")
@@ -91,7 +91,7 @@ def _rows(records: Sequence[RawRecord], mask: Mask) -> list[AlertRow]:
         shown = mask.apply(record) if mask else record
         try:
             row = msgspec.json.decode(shown.value or b"", type=AlertRow)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             continue  # whoever may write there may write anything
         rows.append(msgspec.structs.replace(row, partition=record.partition, offset=record.offset))
     return rows

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 
 from tidelog.console.api.endpoint import Call, reads, require_whole_cluster
-from tidelog.console.people.audit import AuditEntry
+from tidelog.console.auth.audit import AuditEntry
 
 _ENTRIES = 500
 

@@ -10,8 +10,8 @@ import asyncio
 import msgspec
 
 from tidelog.console.api.endpoint import Call, Endpoint
-from tidelog.console.people.audit import LOGIN, AuditEntry, now_ms
-from tidelog.console.people.person import STRANGER
+from tidelog.console.auth.audit import LOGIN, AuditEntry, now_ms
+from tidelog.console.auth.person import ANONYMOUS_PERSON
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.settings import Role
 
@@ -50,8 +50,8 @@ def note(endpoint: Endpoint, call: Call, outcome: str) -> None:
     """
     if not endpoint.action or not endpoint.is_noted:
         return
-    is_stranger = call.person is STRANGER
-    if is_stranger and endpoint.action != LOGIN:
+    is_anonymous = call.person is ANONYMOUS_PERSON
+    if is_anonymous and endpoint.action != LOGIN:
         return
     target = next((call.path[each] for each in ("topic", "group", "broker", "id") if each in call.path), "")
     cluster, details = call.path.get("cluster", ""), call.details
@@ -67,7 +67,7 @@ def note(endpoint: Endpoint, call: Call, outcome: str) -> None:
         outcome,
         details,
     )
-    if is_stranger:
+    if is_anonymous:
         call.console.audit.note_failed_login(entry)
     else:
         call.console.audit.note(entry)

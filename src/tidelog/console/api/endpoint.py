@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar
 
 import msgspec
 
-from tidelog.console.people.person import Person
-from tidelog.console.people.sessions import Session
+from tidelog.console.auth.person import Person
+from tidelog.console.auth.sessions import Session
 from tidelog.console.refusal import Refusal, forbidden
 from tidelog.console.service import Console
 from tidelog.console.settings import Role

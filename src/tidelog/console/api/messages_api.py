@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidelog.console.api.endpoint import Call, changes, numbers_of, reads
 from tidelog.console.api.event_stream import EventStream, event
-from tidelog.console.people.audit import AuditEntry, now_ms
+from tidelog.console.auth.audit import AuditEntry, now_ms
 from tidelog.console.records import export as export_file
 from tidelog.console.records import redriving
 from tidelog.console.records.decoding.choice import AUTOMATIC, UNDECODED, Choice, Format
@@ -238,7 +238,7 @@ async def export(call: Call, asked: ExportQuery) -> Response:
     media_type = export_file.CONTENT_TYPES[asked.format]
     if asked.format == "parquet":
         with ExitStack() as held:
-            held.enter_context(call.console.parquet_room.take(call.person.account))
+            held.enter_context(call.console.parquet_export_slots.take(call.person.account))
             file = held.enter_context(await _parquet(search))
             headers["Content-Length"] = str(os.fstat(file.fileno()).st_size)
             return _FileResponse(_chunks(file), media_type, headers, held.pop_all())

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from tidelog.console.api.endpoint import Endpoint
-from tidelog.console.people.sessions import COOKIE, TOKEN_HEADER
+from tidelog.console.auth.sessions import COOKIE, TOKEN_HEADER
 from tidelog.version import __version__
 
 _PARAMETER = re.compile(r"\{(\w+)\}")

@@ -7,9 +7,9 @@ from typing import Annotated
 import msgspec
 
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads
-from tidelog.console.people.audit import LOGIN
-from tidelog.console.people.person import Account, Person
-from tidelog.console.people.sessions import Session
+from tidelog.console.auth.audit import LOGIN
+from tidelog.console.auth.person import Account, Person
+from tidelog.console.auth.sessions import Session
 from tidelog.console.refusal import Refusal
 from tidelog.console.service import Console
 from tidelog.console.settings import Role, Way

@@ -6,8 +6,8 @@ import msgspec
 
 from tidelog.console.api.endpoint import Call, Nothing, changes, reads
 from tidelog.console.api.shapes import Done
-from tidelog.console.people.person import Account
-from tidelog.console.people.tokens import Token, Tokens
+from tidelog.console.auth.person import Account
+from tidelog.console.auth.tokens import Token, Tokens
 from tidelog.console.refusal import Refusal, forbidden
 from tidelog.console.settings import Role
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from tidelog.unreadable import UNREADABLE
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.version import __version__
 
 MODERN = ("2026-07-28",)
@@ -84,7 +84,7 @@ def read_message(raw: bytes) -> Message:
     """The one message of a body; raises ``McpError``."""
     try:
         found = msgspec.json.decode(raw)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         raise McpError(PARSE_ERROR, "the body is no JSON") from None
     if not isinstance(found, dict) or found.get("jsonrpc") != "2.0":
         raise McpError(INVALID_REQUEST, "the body is not one message of JSON-RPC 2.0")

@@ -21,12 +21,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from tidelog.console.auth.person import ANONYMOUS_PERSON, Account, Person
+from tidelog.console.auth.sessions import Session
+from tidelog.console.auth.tokens import PREFIX
 from tidelog.console.mcp import protocol
 from tidelog.console.mcp.protocol import McpError, Message
 from tidelog.console.mcp.tools import Tool, tools_for
-from tidelog.console.people.person import STRANGER, Account, Person
-from tidelog.console.people.sessions import Session
-from tidelog.console.people.tokens import PREFIX
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.requests import body_of, unless_hung_up
 from tidelog.console.service import Console
@@ -200,7 +200,7 @@ class _McpEndpoint:
         console = self._console
         if not console.has_logins:
             person = console.person(Session("", "", None, 0.0))
-            return _Caller(person or STRANGER)
+            return _Caller(person or ANONYMOUS_PERSON)
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not token:

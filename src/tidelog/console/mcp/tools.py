@@ -19,8 +19,8 @@ from tidelog.console.api import groups_api, messages_api, overview_api, spark_ap
 from tidelog.console.api.calling import perform
 from tidelog.console.api.endpoint import Call, Endpoint, Nothing, reads
 from tidelog.console.api.session_api import ClusterName, cluster_names
-from tidelog.console.people.person import Person
-from tidelog.console.people.sessions import Session
+from tidelog.console.auth.person import Person
+from tidelog.console.auth.sessions import Session
 from tidelog.console.refusal import Refusal
 from tidelog.console.service import Console
 from tidelog.console.settings import Role

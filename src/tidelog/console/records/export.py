@@ -19,7 +19,7 @@ from typing import Literal
 
 import msgspec
 
-from tidelog.console.people.person import Account
+from tidelog.console.auth.person import Account
 from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.refusal import Refusal
@@ -49,7 +49,7 @@ def lines(records: Iterable[RawRecord], format_: Lines) -> bytes:
     return b"".join(_csv_line(_cells(each)) for each in records)
 
 
-class ParquetRoom:
+class ParquetExportSlots:
     """Room for Parquet files on the console's disk, where each is from its first record until it is sent."""
 
     def __init__(self) -> None:

@@ -23,8 +23,8 @@ from typing import Any
 import msgspec
 
 from tidelog.console.records.raw import RawRecord
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
-from tidelog.unreadable import UNREADABLE
 
 LONGEST = 2000
 _DEEPEST = 60
@@ -63,7 +63,7 @@ class Names:
             return None
         try:
             return msgspec.json.decode(data)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             return _text(data)
 
     @cached_property

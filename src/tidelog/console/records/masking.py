@@ -17,11 +17,11 @@ from typing import Any
 
 import msgspec
 
-from tidelog.console.people.person import matches
+from tidelog.console.auth.person import matches
 from tidelog.console.records.decoded import DecodedField
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.settings import MaskRule
-from tidelog.unreadable import UNREADABLE
+from tidelog.decode_errors import DECODE_ERRORS
 
 _STARS = "****"
 _ALL_STARS = _STARS.encode()
@@ -95,7 +95,7 @@ class Mask:
     def _value(self, value: bytes) -> bytes:
         try:
             found = msgspec.json.decode(value)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             return _ALL_STARS
         if not isinstance(found, dict | list):
             return _ALL_STARS

@@ -20,7 +20,7 @@ from typing import Literal
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.resources import IsolationLevel, OffsetSpec
-from tidelog.console.people.person import Account
+from tidelog.console.auth.person import Account
 from tidelog.console.records.decoding.record_decoder import RecordDecoder
 from tidelog.console.records.filter_process import FilterProcess
 from tidelog.console.records.masking import Mask

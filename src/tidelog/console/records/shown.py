@@ -15,7 +15,7 @@ import msgspec
 from tidelog.console.records.decoded import DecodedField, SchemaName
 from tidelog.console.records.decoding.choice import AUTOMATIC, Choice, Format
 from tidelog.console.records.raw import HEADER_BYTES, RawRecord
-from tidelog.unreadable import UNREADABLE
+from tidelog.decode_errors import DECODE_ERRORS
 
 FIELD_BYTES = 4096
 WHOLE_BYTES = 2 * 1024 * 1024
@@ -147,6 +147,6 @@ def _is_json(data: bytes, *, any_value: bool = False) -> bool:
     try:
         data.decode("utf-8")  # which is not looked at below
         msgspec.json.decode(data, type=msgspec.Raw)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return False  # or nested too deeply to be looked through: it is text
     return True

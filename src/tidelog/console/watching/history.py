@@ -29,8 +29,8 @@ import msgspec
 from tidelog.console.watching.changes import Event
 from tidelog.console.watching.partition_lag import LagPoint, PartitionLag, PlaceLag
 from tidelog.console.watching.rate_sums import RateSum, RateSums
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError
-from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -231,7 +231,7 @@ class History:
         )
         found: list[Event] = []
         for at_ms, kind, level, args in rows:
-            with contextlib.suppress(*UNREADABLE):  # damaged, and not so that SQLite knows it
+            with contextlib.suppress(*DECODE_ERRORS):  # damaged, and not so that SQLite knows it
                 found.append(Event(at_ms, kind, level, msgspec.json.decode(args)))
         return found
 

@@ -19,10 +19,10 @@ from typing import NamedTuple
 import msgspec
 
 from tidelog.console.watching.snapshot import Snapshot
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework.status import last_commit
 from tidelog.spark.reported_queries import ReportedQuery
-from tidelog.unreadable import UNREADABLE
 
 _CHECKPOINTS = 100
 _LARGEST_FILE = 8 * 1024 * 1024
@@ -223,7 +223,7 @@ def _position(path: Path) -> _Position:
             (path / "state").is_dir(),
             offsets,
         )
-    except (OSError, *UNREADABLE) as error:
+    except (OSError, *DECODE_ERRORS) as error:
         return _Position(path, problem=f"its files cannot be read: {error}")
 
 
@@ -244,7 +244,7 @@ def _source(line: str) -> dict[str, dict[str, int]]:
     """The offsets of one source, if it is one of Kafka's kind; ids of topics are left out."""
     try:
         found = msgspec.json.decode(line, type=dict[str, dict[str, int]])
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return {}
     return {topic: partitions for topic, partitions in found.items() if partitions}
 
@@ -252,7 +252,7 @@ def _source(line: str) -> dict[str, dict[str, int]]:
 def _query_id(path: Path) -> str | None:
     try:
         found = msgspec.json.decode((path / "metadata").read_bytes())
-    except (OSError, *UNREADABLE):
+    except (OSError, *DECODE_ERRORS):
         return None
     return str(found.get("id")) if isinstance(found, dict) else None
 

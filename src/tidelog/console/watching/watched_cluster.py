@@ -20,7 +20,7 @@ from tidelog.client.admin.replication_throttle import remove_throttle
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.options import PRODUCER
 from tidelog.client.producer.async_producer import AsyncProducer
-from tidelog.console.people.person import Account
+from tidelog.console.auth.person import Account
 from tidelog.console.refusal import Refusal, sentence
 from tidelog.console.settings import ClusterSettings
 from tidelog.console.watching.certificates import KINDS as CERTIFICATE_KINDS
@@ -68,7 +68,7 @@ _REBALANCES = 10
 _REMINDED = 500
 
 
-class BrokerTelling(Protocol):
+class BrokerPages(Protocol):
     """What brokers tell over HTTP beside Kafka's protocol; the command hands it in."""
 
     async def page(self, path: str) -> tuple[dict[int, dict[str, object]], list[str]]:
@@ -96,7 +96,7 @@ class WatchedCluster:
         history: History,
         *,
         refresh_s: float,
-        telling: Callable[[AsyncAdmin], BrokerTelling] | None = None,
+        telling: Callable[[AsyncAdmin], BrokerPages] | None = None,
     ) -> None:
         self.settings = settings
         self.name = settings.name

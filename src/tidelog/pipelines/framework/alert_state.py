@@ -39,9 +39,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.private_directory import make_private
-from tidelog.unreadable import UNREADABLE
 
 KEY, UNTIL = "key", "until_us"
 STATE_COLUMNS = (pa.field(KEY, pa.uint64()), pa.field(UNTIL, pa.int64()))
@@ -132,7 +132,7 @@ def open_layout(directory: Path, schema: pa.Schema, buckets: int | None = None) 
         layout = Layout(buckets, schema.names, _VERSION)
         make_private(directory)
         write_whole(path, msgspec.json.encode(layout))
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise StateError(f"{path} cannot be read ({error}): {WAY_OUT}") from error
     if layout.version != _VERSION or layout.columns != schema.names:
         raise StateError(f"{directory} holds the state of another version of Tidelog: {WAY_OUT}")
@@ -360,7 +360,7 @@ def _contents(path: Path) -> _Contents:
         with pa.memory_map(str(path)) as source:
             metadata = pa.ipc.open_file(source).schema.metadata
         return msgspec.json.decode(metadata[_METADATA], type=_Contents)
-    except (pa.ArrowException, *UNREADABLE, KeyError, TypeError) as error:
+    except (pa.ArrowException, *DECODE_ERRORS, KeyError, TypeError) as error:
         raise StateError(f"{path} cannot be read ({error}): {WAY_OUT}") from error
 
 

@@ -118,7 +118,7 @@ class Found(NamedTuple):
     """Subjects that are to be judged, by the task that sees all buckets; any bytes."""
 
 
-class Judgement(NamedTuple):
+class Findings(NamedTuple):
     """What came of follow-ups."""
 
     judged: list[Judged]
@@ -209,7 +209,7 @@ class Detector(Protocol):
     def detect(self, bucket: Bucket) -> Found:
         """What the state takes of the new rows of a bucket, and who is to be judged by them."""
 
-    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Judgement:
+    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Findings:
         """The subjects that all buckets have left, by all that is known of them after the batch."""
 
 

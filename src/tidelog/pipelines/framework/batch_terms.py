@@ -21,6 +21,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.pipelines.framework.alert_state import WAY_OUT, StateError, write_whole
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
@@ -28,7 +29,6 @@ from tidelog.pipelines.framework.incidents import Terms, incident_id
 from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
 from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.unreadable import UNREADABLE
 
 RulesT = TypeVar("RulesT", bound=SectionRules)
 _KEPT = 8
@@ -177,5 +177,5 @@ def _naming(path: Path) -> Iterator[None]:
     """What cannot be read is damaged, or of another version: there is no judging the batch again."""
     try:
         yield
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise StateError(f"{path} cannot be read ({error}): {WAY_OUT}") from error

@@ -18,11 +18,11 @@ from typing import Any
 import msgspec
 
 from tidelog.client import TopicPartition
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
 from tidelog.pipelines.framework.letter_reader import open_consumer
 from tidelog.pipelines.framework.verdicts import records_to_the_end
-from tidelog.unreadable import UNREADABLE
 
 ACCOUNT_SWITCH = "account-switch"
 
@@ -77,7 +77,7 @@ def read_truth(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(path.read_bytes().splitlines(), 1):
         try:
             record = msgspec.json.decode(line)
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise TidelogError(f"{path}, line {number} is no JSON ({error}): is it a truth file?") from None
         if isinstance(record, dict) and record.get("record") in ("incident", "honest"):
             found.append(record)
@@ -119,7 +119,7 @@ def read_alert(value: bytes) -> dict[str, Any] | None:
     try:
         judged_by = msgspec.json.decode(value, type=_Alert)
         told: dict[str, Any] = msgspec.json.decode(value)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return {**msgspec.to_builtins(judged_by), **told}
 

@@ -29,8 +29,8 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.pipelines.framework.events import MAX_AHEAD, EventKind, Field, FieldType
-from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ class EventParser:
                     rows.append(look_again(at))
                 else:
                     rows.append(self._decode[kind.name](value))
-            except UNREADABLE:
+            except DECODE_ERRORS:
                 rows.append(look_again(at))
         times = {
             name: self._times(index, rows, reasons, timestamps, look_again)

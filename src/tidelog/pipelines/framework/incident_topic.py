@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from tidelog.client import Consumer, Producer, TopicPartition
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.pipelines.framework.detection_rules import RulesName
 from tidelog.pipelines.framework.events import ALERT_VERDICTS, INCIDENTS
 from tidelog.pipelines.framework.incidents import Reason
@@ -22,7 +23,6 @@ from tidelog.pipelines.framework.verdicts import (
     records_to_the_end,
     verdict_key,
 )
-from tidelog.unreadable import UNREADABLE
 
 
 def read_incidents(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -46,7 +46,7 @@ def read_incident(value: bytes) -> dict[str, Any] | None:
     try:
         msgspec.json.decode(value, type=_Incident)
         told: dict[str, Any] = msgspec.json.decode(value)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
     return told
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import msgspec
 
 from tidelog.client.options import ADMIN, PRODUCER
+from tidelog.decode_errors import DECODE_ERRORS, Int64
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.pipelines.framework.letter import (
@@ -43,7 +44,6 @@ from tidelog.pipelines.framework.letter_reader import (
     read_to_the_end,
 )
 from tidelog.pipelines.framework.phone_keys import PhoneKeysError
-from tidelog.unreadable import UNREADABLE, Int64
 
 if TYPE_CHECKING:
     from tidelog.client import Admin, Consumer, Delivery
@@ -323,7 +323,7 @@ def read_mark(value: bytes | None) -> Mark | None:
     """The mark that a record's value is; None where it is none: whoever may write may write anything."""
     try:
         return msgspec.json.decode(value or b"", type=Mark)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 

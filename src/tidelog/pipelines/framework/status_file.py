@@ -14,10 +14,10 @@ from pathlib import Path
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.quality import NOTHING, Quality
-from tidelog.unreadable import UNREADABLE
 
 
 class RunStatus(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def read_status(directory: Path, pipeline: str) -> RunStatus | None:
     """The latest figures; None where the pipeline has never run."""
     try:
         return msgspec.json.decode(status_path(directory, pipeline).read_bytes(), type=RunStatus)
-    except (FileNotFoundError, *UNREADABLE):
+    except (FileNotFoundError, *DECODE_ERRORS):
         return None
 
 

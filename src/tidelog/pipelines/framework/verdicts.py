@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS, Int64
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ALERT_VERDICTS
-from tidelog.unreadable import UNREADABLE, Int64
 
 if TYPE_CHECKING:
     from tidelog.client import Consumer, ConsumerRecord, TopicPartition
@@ -106,7 +106,7 @@ def read_verdict(value: bytes) -> Verdict | None:
     """The verdict that a record's value is; None where it is none: whoever may write may write anything."""
     try:
         return msgspec.json.decode(value, type=Verdict)
-    except UNREADABLE:
+    except DECODE_ERRORS:
         return None
 
 

@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.pipelines.lake.catalog import table_files
 from tidelog.pipelines.lake.data_files import local_path
 from tidelog.pipelines.lake.lake_note import LakeError, first_line
 from tidelog.pipelines.lake.snapshots import ATTEMPTS, drop_snapshots, look_again
-from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
@@ -127,7 +127,7 @@ class _Notes:
             self._before = msgspec.json.decode(path.read_bytes(), type=dict[str, float])
         except FileNotFoundError:
             self._before = {}
-        except UNREADABLE as error:
+        except DECODE_ERRORS as error:
             raise LakeError(
                 f"{path} cannot be read: {error}; remove it, and the grace time begins anew"
             ) from error

@@ -19,8 +19,8 @@ from urllib.parse import urlparse
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
-from tidelog.unreadable import UNREADABLE
 
 STORES = ("s3", "gs", "oss")
 """Schemes of object stores that PyIceberg reaches through PyArrow; those of Azure it does not."""
@@ -151,7 +151,7 @@ def _read(root: Path) -> LakeNote | None:
         return None
     except OSError as failure:
         raise LakeError(f"{path}, which says what the lake is, cannot be read: {failure}") from failure
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise LakeError(
             f"{path} does not describe a lake of Iceberg tables: {error}; restore it from a copy, delete the "
             "lake and backfill, or give another --directory"

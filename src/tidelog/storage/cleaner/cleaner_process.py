@@ -15,10 +15,10 @@ from typing import Final, Protocol
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
 from tidelog.storage.cleaner.cleaner_worker import CompactionEvent, event_decoder, run_job
 from tidelog.storage.cleaner.compaction import BatchSkipped, CleanedGroup, CompactionJob
-from tidelog.unreadable import UNREADABLE
 
 _IDLE_S: Final = 60.0
 _LINE_LIMIT: Final = 16 * 1024 * 1024
@@ -94,7 +94,7 @@ class CleanerProcess:
                 event = event_decoder.decode(line)
                 finished = not isinstance(event, CleanedGroup | BatchSkipped)
                 yield event
-        except (ConnectionError, *UNREADABLE) as error:
+        except (ConnectionError, *DECODE_ERRORS) as error:
             self.kill()
             raise WorkerDied(await self._last_words(process)) from error
         finally:

@@ -50,7 +50,7 @@ from tidelog.storage.disk import StagedRecordsLostError
 from tidelog.storage.log import validation
 from tidelog.storage.log.leader_epochs import EpochEntry
 from tidelog.storage.log.log_files import LogFiles
-from tidelog.storage.log.validation import Judgement, ValidBatch
+from tidelog.storage.log.validation import Validation, ValidBatch
 from tidelog.storage.producers.producer_replay import aborted_entry, read_marker, replay_batch
 from tidelog.storage.producers.producer_snapshots import SequencedBatch, sequenced
 from tidelog.storage.producers.producer_state import AppendOrigin
@@ -443,12 +443,12 @@ class LogAppender:
             size,
         )
 
-    def judge(self, records: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT) -> Judgement:
+    def judge(self, records: Buffer, origin: AppendOrigin = AppendOrigin.CLIENT) -> Validation:
         """Begin to look at a batch closely; raises what is wrong with its header."""
         now_ms = self._files.clock.time_ms()
         if self._files.config.timestamp_type == CREATE_TIME:
             self._timestamp_ceiling = now_ms + self._files.config.message_timestamp_after_max_ms
-        return Judgement(records, self._partition, self._files.config, self.walk_limits, now_ms, origin)
+        return Validation(records, self._partition, self._files.config, self.walk_limits, now_ms, origin)
 
     def _examine(self, records: Buffer, origin: AppendOrigin, judged: Judged | None) -> ValidBatch:
         """Judge a batch that is not plainly all right, if nobody has yet."""

@@ -1,6 +1,6 @@
 """What a batch must be like before a leader appends it: the checks of Kafka's LogValidator.
 
-A :class:`Judgement` looks at the header and the checksum, then walks over the records
+A :class:`Validation` looks at the header and the checksum, then walks over the records
 (``records/batch_walk``): they must be whole and sound, as many as the header says, allowed where they are
 (keys on compacted topics, timestamps within bounds), and the highest timestamp is corrected where the header
 has another. Where the topic wants another codec than the producer's they are compressed anew on the way. It
@@ -15,7 +15,7 @@ below -1, offset deltas outside of an uncompressed batch, bodies of several gzip
 lz4 frames, and bodies of more bytes or records than ``WalkLimits`` allows (MESSAGE_TOO_LARGE, so that
 producers split them) are refused; of the records that are refused in one batch the first thousand are listed.
 
-Called by ``log_appender`` for appends as leader, and by ``broker/judging`` ahead of them.
+Called by ``log_appender`` for appends as leader, and by ``broker/batch_validation`` ahead of them.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ class ValidBatch(NamedTuple):
         return self._replace(max_timestamp=now_ms, append_time_ms=now_ms)
 
 
-class Judgement:
+class Validation:
     """What a leader makes of one batch. Raises ``KafkaError`` wherever it finds something wrong."""
 
     __slots__ = (

@@ -15,8 +15,8 @@ from tests.rigs.raw_topic import RawTopic, batch, values
 from tests.waiting import wait_until
 
 from tidelog.broker.app import Broker
+from tidelog.broker.batch_validation import RequestValidation
 from tidelog.broker.handlers.produce import ProduceHandler
-from tidelog.broker.judging import RequestJudging
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
 from tidelog.metadata.image import PartitionImage
@@ -325,9 +325,9 @@ class HeldJudging:
     are_few = True
 
     def __init__(self) -> None:
-        self.held: list[tuple[RequestJudging, Callable[[Exception | None], None]]] = []
+        self.held: list[tuple[RequestValidation, Callable[[Exception | None], None]]] = []
 
-    def judge(self, request: RequestJudging, when_done: Callable[[Exception | None], None]) -> None:
+    def judge(self, request: RequestValidation, when_done: Callable[[Exception | None], None]) -> None:
         self.held.append((request, when_done))
 
     def go_on(self) -> None:

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tidelog.cli.clients.use import Told, clients_of, connections_between, left_out, told
+from tidelog.cli.clients.use import Usage, clients_of, connections_between, left_out, told
 
 
-def connection(port: int, **values: Any) -> Told:
+def connection(port: int, **values: Any) -> Usage:
     given: dict[str, Any] = {
         "client_id": "app",
         "software": "librdkafka",
@@ -25,7 +25,7 @@ def connection(port: int, **values: Any) -> Told:
         "pause_left_ms": 0,
         **values,
     }
-    return Told(port=port, **given)
+    return Usage(port=port, **given)
 
 
 def test_rates_are_what_came_between_two_looks() -> None:

@@ -52,7 +52,7 @@ def quick(request: pytest.FixtureRequest) -> ModuleType:
     return module
 
 
-class LongWay:
+class SlowPath:
     """Notes what comes to it."""
 
     def __init__(self, slow: list[tuple[Any, ...]]) -> None:
@@ -75,7 +75,7 @@ class Scene:
         self.slow: list[tuple[Any, ...]] = []
         self.topics = quick.TopicQueues("t", 1000)
         self.producer = quick.QuickSend(
-            threading.Lock(), {"t": self.topics}, LongWay(self.slow), serializes=serializes
+            threading.Lock(), {"t": self.topics}, SlowPath(self.slow), serializes=serializes
         )
         partitions = {number: PartitionMetadata(number, 1) for number in range(3)}
         self.topics.update(TopicMetadata("t", ZERO_UUID, False, partitions))

@@ -18,7 +18,7 @@ import msgspec
 from tidelog.console.records.decoding.frames import Answer, Bounds, Compile, Decode, Task
 from tidelog.console.records.decoding.problem import DecodeProblem
 from tidelog.console.records.filter_worker import framed, read_frame
-from tidelog.unreadable import UNREADABLE
+from tidelog.decode_errors import DECODE_ERRORS
 
 
 class ReadySchema(Protocol):
@@ -106,7 +106,7 @@ class Worker:
                 try:
                     task.data.decode("utf-8")  # which is not looked at below
                     return "jsonschema", "", msgspec.json.decode(task.data, type=msgspec.Raw)
-                except UNREADABLE:
+                except DECODE_ERRORS:
                     raise DecodeProblem("it is no JSON, although its schema is a JSON Schema") from None
             case "internal":
                 from tidelog.console.records.decoding.internal_topics import decode_internal

@@ -24,8 +24,8 @@ import msgspec
 from tidelog.console.records.decoding.frames import NamedText
 from tidelog.console.records.decoding.problem import DecodeProblem
 from tidelog.console.settings import RegistrySettings
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError
-from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -229,7 +229,7 @@ class Registry:
         try:
             body = await self._get(f"/schemas/ids/{ref.id}/versions", str(ref))
             told = msgspec.json.decode(body, type=list[_SubjectAnswer])
-        except (DecodeProblem, *UNREADABLE):
+        except (DecodeProblem, *DECODE_ERRORS):
             return ()
         return tuple(Subject(each.subject, each.version) for each in told[:_SUBJECTS])
 
@@ -237,7 +237,7 @@ class Registry:
         body = await self._get(path, what)
         try:
             return msgspec.json.decode(body, type=_SchemaAnswer)
-        except UNREADABLE:
+        except DECODE_ERRORS:
             raise DecodeProblem(f"what the schema registry answers for {what} is no schema") from None
 
     async def _get(self, path: str, what: str) -> bytes:

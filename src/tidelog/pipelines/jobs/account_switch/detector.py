@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of, keys_of, pair_keys_of
-from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Found, Judgement, RowsOf
+from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Findings, Found, RowsOf
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, LOGIN, EventKind
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
@@ -211,7 +211,7 @@ class SwitchDetector:
         for user in pc.unique(names).to_pylist():
             yield _ACCOUNT, user
 
-    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Judgement:
+    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Findings:
         """The devices and addresses that the new logins have to do with."""
         named = [msgspec.msgpack.decode(each, type=tuple[int, str]) for each in left]
         known = _Known(rows_of)
@@ -231,7 +231,7 @@ class SwitchDetector:
             if known.is_worth(device, self.rules)
         ]
         at_addresses, dropped = self._addresses(known, accounts, devices, book, batch)
-        return Judgement(self._judged(known, [*suspects, *at_addresses]), dropped)
+        return Findings(self._judged(known, [*suspects, *at_addresses]), dropped)
 
     def _judged(self, known: _Known, suspects: Sequence[_Suspect]) -> list[Judged]:
         """The judgements; where one would be a report, with the homes of the accounts."""

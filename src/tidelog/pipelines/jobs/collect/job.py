@@ -56,7 +56,7 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     from tidelog.pipelines.jobs.collect.task_work import (
         collecting,
         files_of,
-        told_of,
+        report_of,
         told_quality,
         writing_letters,
     )
@@ -77,7 +77,7 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
         work = collecting(write, tables, NAME, phones.now())
         answers = work_on_parts(records, work, 1, writing_letters(sink))
         lake.commit(write, files_of(answers), batch.batch)
-        sink.finish(told_of(answers))
+        sink.finish(report_of(answers))
         count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
 
     return collect

@@ -89,7 +89,7 @@ def files_of(answers: Sequence[str]) -> list[str]:
     return [text for kind, text in map(json.loads, answers) if kind == FILES]
 
 
-def told_of(answers: Sequence[str]) -> list[str]:
+def report_of(answers: Sequence[str]) -> list[str]:
     """What the sink is to be told."""
     return [text for kind, text in map(json.loads, answers) if kind == TOLD]
 

@@ -19,8 +19,8 @@ from zlib import crc32
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
-from tidelog.unreadable import UNREADABLE
 
 if TYPE_CHECKING:
     from tidelog.pipelines.pipeline import PipelineSettings
@@ -85,7 +85,7 @@ def _noted(path: Path) -> _Note | None:
         return msgspec.json.decode(path.read_bytes(), type=_Note)
     except FileNotFoundError:
         return None
-    except UNREADABLE as error:
+    except DECODE_ERRORS as error:
         raise TidelogError(
             f"{path} does not say how many parts the ledger has ({error}): write "
             '{"parts": N} into it, N being the number of files ledger-….sqlite beside it; if there are none, '

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.framework.alert_state import KEY, STATE_COLUMNS, UNTIL, key_of, keys_of
-from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Found, Judgement, RowsOf
+from tidelog.pipelines.framework.alert_tasks import Batch, Bucket, Findings, Found, RowsOf
 from tidelog.pipelines.framework.events import INVITE, INVITE_FRAUD_ALERTS, EventKind
 from tidelog.pipelines.framework.incidents import (
     DAY_US,
@@ -190,7 +190,7 @@ class InviteDetector:
         mine = new.filter(pc.is_in(new[KEY], value_set=keys)).select(columns)
         return pa.concat_tables([bucket.state.rows_of(keys, columns), mine])
 
-    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Judgement:
+    def judge(self, left: list[bytes], rows_of: RowsOf, book: IncidentBook, batch: Batch) -> Findings:
         """The names that the new invitations have to do with, and what hangs together with them."""
         named: dict[int, set[str]] = {}
         for each in left:
@@ -199,7 +199,7 @@ class InviteDetector:
         judged = list(self._counted(named, rows_of, batch.since_us))
         searches = _Searches(rows_of, self.rules, batch.linked_us)
         judged += searches.around(named.get(_MEMBER, set()))
-        return Judgement(judged, searches.given_up)
+        return Findings(judged, searches.given_up)
 
     def _counted(self, named: Mapping[int, set[str]], rows_of: RowsOf, since_us: int) -> Iterator[Judged]:
         """Inviters, devices and blocks by their own invitations, some at a time."""

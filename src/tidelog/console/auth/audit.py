@@ -20,8 +20,8 @@ from typing import BinaryIO
 
 import msgspec
 
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError
-from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ def _open(path: Path) -> int:
 def _entries_from_the_end(files: Iterable[BinaryIO]) -> Iterator[AuditEntry]:
     for file in files:
         for line in _lines_from_the_end(file):
-            with contextlib.suppress(*UNREADABLE):  # torn by a crash
+            with contextlib.suppress(*DECODE_ERRORS):  # torn by a crash
                 yield msgspec.json.decode(line, type=AuditEntry)
 
 

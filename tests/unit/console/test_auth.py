@@ -11,14 +11,14 @@ from unittest import mock
 import pytest
 
 from tidelog.client.errors import AuthenticationError
-from tidelog.console.people import login as login_module
-from tidelog.console.people import oidc
-from tidelog.console.people import sessions as sessions_module
-from tidelog.console.people.login import ScramLogin
-from tidelog.console.people.oidc import Answer, OidcLogin
-from tidelog.console.people.oidc_provider import Offer
-from tidelog.console.people.person import STRANGER, Account, everybody, person_of
-from tidelog.console.people.sessions import Sessions
+from tidelog.console.auth import login as login_module
+from tidelog.console.auth import oidc
+from tidelog.console.auth import sessions as sessions_module
+from tidelog.console.auth.login import ScramLogin
+from tidelog.console.auth.oidc import Answer, OidcLogin
+from tidelog.console.auth.oidc_provider import Offer
+from tidelog.console.auth.person import ANONYMOUS_PERSON, Account, everybody, person_of
+from tidelog.console.auth.sessions import Sessions
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import ClusterSettings, Grant, Listen, OidcSettings, Role, Way
 from tidelog.console.web import is_known_host
@@ -56,7 +56,7 @@ def test_grants_are_for_users_of_a_way_for_groups_or_for_everybody() -> None:
     # Neither a user without a name nor one with a group's is in the group.
     assert roles(Account("", Way.OIDC)) == roles(Account("staff", Way.OIDC)) == [none, none, viewer]
     assert roles(Account("bob", Way.SCRAM, frozenset({"staff"}))) == [none, none, viewer]
-    assert STRANGER.role("c") is none
+    assert ANONYMOUS_PERSON.role("c") is none
 
 
 def test_an_admin_of_the_console_is_one_of_all_clusters_and_topics() -> None:
@@ -93,7 +93,7 @@ def test_whoever_passes_by_without_a_cookie_ends_nobodys_session(monkeypatch: py
     monkeypatch.setattr(sessions_module, "_LIMIT", 3)
     sessions = Sessions(60.0, lambda: 0.0)
     kept = [sessions.begin(None) for _ in range(3)]
-    passed = [sessions.passing_by() for _ in range(10)]
+    passed = [sessions.anonymous_session() for _ in range(10)]
     assert all(sessions.find(each.id) is each for each in kept)
     assert not any(sessions.find(each.id) for each in passed)
 

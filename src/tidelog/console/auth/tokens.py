@@ -20,8 +20,8 @@ import msgspec
 
 from tidelog.console.refusal import Refusal, not_found
 from tidelog.console.settings import Way
+from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import ConfigError
-from tidelog.unreadable import UNREADABLE
 
 logger = logging.getLogger(__name__)
 
@@ -60,7 +60,7 @@ class Tokens:
         self._now_ms = now_ms
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_File) if path.exists() else _File()
-        except (OSError, *UNREADABLE) as error:
+        except (OSError, *DECODE_ERRORS) as error:
             raise ConfigError(f"the tokens in {path} cannot be read: {error}; mend it or remove it") from None
         self._by_id = {each.id: each for each in found.tokens}
 

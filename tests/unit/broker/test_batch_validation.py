@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 from tests.rigs.clock import ManualClock
 
-from tidelog.broker.judging import JudgingThreads, RequestJudging, judge_at_once, takes_long
+from tidelog.broker.batch_validation import RequestValidation, ValidationThreads, takes_long, validate_now
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
@@ -59,16 +59,16 @@ def partition(open_log: Callable[..., Log]) -> Partition:
 
 
 def test_what_is_light_is_judged_at_once(partition: Partition) -> None:
-    request = RequestJudging([(3, partition, light())])
-    assert judge_at_once(request)
+    request = RequestValidation([(3, partition, light())])
+    assert validate_now(request)
     judged = request.judged[3]
     assert isinstance(judged, ValidBatch)
     assert judged.max_timestamp == NOW
 
 
 def test_what_is_heavy_is_not(partition: Partition) -> None:
-    request = RequestJudging([(0, partition, heavy(8))])
-    assert not judge_at_once(request)
+    request = RequestValidation([(0, partition, heavy(8))])
+    assert not validate_now(request)
     assert not request.judged
     while not request.advance(1 << 20, in_thread=True):
         pass
@@ -78,8 +78,8 @@ def test_what_is_heavy_is_not(partition: Partition) -> None:
 def test_each_batch_is_judged_by_itself(partition: Partition) -> None:
     broken = bytearray(light())
     broken[-1] ^= 1
-    request = RequestJudging([(0, partition, memoryview(broken)), (1, partition, light())])
-    assert judge_at_once(request)
+    request = RequestValidation([(0, partition, memoryview(broken)), (1, partition, light())])
+    assert validate_now(request)
     refused = request.judged[0]
     assert isinstance(refused, KafkaError)
     assert refused.code is ErrorCode.CORRUPT_MESSAGE
@@ -91,8 +91,8 @@ def test_nothing_is_compressed_on_the_loop(open_log: Callable[..., Log]) -> None
     partition = cast(Partition, SimpleNamespace(log=log, is_leader=True))
     batch = memoryview(encode_batch([Record(timestamp=NOW, value=bytes(5000))]))
     assert takes_long(partition, batch)
-    request = RequestJudging([(0, partition, batch)])
-    assert not judge_at_once(request)
+    request = RequestValidation([(0, partition, batch)])
+    assert not validate_now(request)
     assert request.advance(1 << 20, in_thread=True)
     judged = request.judged[0]
     assert isinstance(judged, ValidBatch)
@@ -115,7 +115,7 @@ def test_light_requests_overtake_heavy_ones(partition: Partition) -> None:
 
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        threads = JudgingThreads(loop, count=1)
+        threads = ValidationThreads(loop, count=1)
         done = asyncio.Event()
 
         def note(name: str) -> Callable[[Exception | None], None]:
@@ -128,8 +128,8 @@ def test_light_requests_overtake_heavy_ones(partition: Partition) -> None:
             return told
 
         for each in range(3):
-            threads.judge(RequestJudging([(0, partition, heavy_batch)]), note(f"heavy {each}"))
-        threads.judge(RequestJudging([(0, partition, light_batch)]), note("light"))
+            threads.judge(RequestValidation([(0, partition, heavy_batch)]), note(f"heavy {each}"))
+        threads.judge(RequestValidation([(0, partition, light_batch)]), note("light"))
         async with asyncio.timeout(WAIT_S):
             await done.wait()
         threads.close()
@@ -147,7 +147,7 @@ def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition
     most = 2000
 
     async def scenario() -> None:
-        threads = JudgingThreads(asyncio.get_running_loop(), count=1)
+        threads = ValidationThreads(asyncio.get_running_loop(), count=1)
         done = asyncio.Event()
         sent = 0
 
@@ -155,7 +155,7 @@ def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition
             nonlocal sent
             if sent < most:
                 sent += 1
-                threads.judge(RequestJudging([(0, partition, light_batch)]), light_done)
+                threads.judge(RequestValidation([(0, partition, light_batch)]), light_done)
 
         def light_done(failure: Exception | None) -> None:
             assert failure is None
@@ -173,7 +173,7 @@ def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition
 
         for _ in range(10):
             send()
-        threads.judge(RequestJudging([(0, partition, heavy_batch)]), heavy_done)
+        threads.judge(RequestValidation([(0, partition, heavy_batch)]), heavy_done)
         async with asyncio.timeout(WAIT_S):
             await done.wait()
         threads.close()
@@ -185,10 +185,10 @@ def test_a_heavy_request_comes_to_its_end_however_many_light_ones_come(partition
 def test_what_goes_wrong_in_a_thread_is_told(partition: Partition) -> None:
     async def scenario() -> Exception | None:
         loop = asyncio.get_running_loop()
-        threads = JudgingThreads(loop)
+        threads = ValidationThreads(loop)
         told: asyncio.Future[Exception | None] = loop.create_future()
         nobody = cast(Partition, SimpleNamespace(log=None, is_leader=True))
-        threads.judge(RequestJudging([(0, nobody, light())]), told.set_result)
+        threads.judge(RequestValidation([(0, nobody, light())]), told.set_result)
         async with asyncio.timeout(WAIT_S):
             failure = await told
         threads.close()
@@ -200,9 +200,9 @@ def test_what_goes_wrong_in_a_thread_is_told(partition: Partition) -> None:
 def test_closed_threads_end(partition: Partition) -> None:
     async def scenario() -> None:
         loop = asyncio.get_running_loop()
-        threads = JudgingThreads(loop, count=1)
+        threads = ValidationThreads(loop, count=1)
         told: asyncio.Future[Exception | None] = loop.create_future()
-        threads.judge(RequestJudging([(0, partition, light())]), told.set_result)
+        threads.judge(RequestValidation([(0, partition, light())]), told.set_result)
         async with asyncio.timeout(WAIT_S):
             await told
         threads.close()
@@ -215,11 +215,11 @@ def test_closed_threads_end(partition: Partition) -> None:
 
 
 def test_what_nobody_wants_is_given_up(partition: Partition) -> None:
-    async def scenario() -> RequestJudging:
+    async def scenario() -> RequestValidation:
         loop = asyncio.get_running_loop()
-        threads = JudgingThreads(loop, count=1)
+        threads = ValidationThreads(loop, count=1)
         told: asyncio.Future[Exception | None] = loop.create_future()
-        request = RequestJudging([(0, partition, heavy(8))], lambda: False)
+        request = RequestValidation([(0, partition, heavy(8))], lambda: False)
         threads.judge(request, told.set_result)
         async with asyncio.timeout(WAIT_S):
             assert await told is None
@@ -232,6 +232,6 @@ def test_what_nobody_wants_is_given_up(partition: Partition) -> None:
 
 
 def test_many_small_batches_are_judged_at_once(partition: Partition) -> None:
-    request = RequestJudging([(number, partition, light()) for number in range(60)])
-    assert judge_at_once(request)
+    request = RequestValidation([(number, partition, light()) for number in range(60)])
+    assert validate_now(request)
     assert len(request.judged) == 60

@@ -79,7 +79,7 @@ class Person:
         raise forbidden(f"{self.name} needs the role {needed.name.lower()} on {where}")
 
 
-STRANGER = Person("", ())
+ANONYMOUS_PERSON = Person("", ())
 """Whoever has not logged in."""
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 from urllib.parse import urlencode, urlsplit
 
-from tidelog.console.people.oidc_provider import Identity, OidcProvider
+from tidelog.console.auth.oidc_provider import Identity, OidcProvider
 from tidelog.console.refusal import Refusal
 from tidelog.console.settings import OidcSettings
 from tidelog.security.sasl.mechanism import Refused

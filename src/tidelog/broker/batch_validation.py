@@ -6,9 +6,9 @@ gigabyte; batches that a topic wants under another codec; and large ones. These 
 the usual ones are done after a moment, and finished in a thread. The request waits meanwhile, and so do those
 behind it on its connection, so that order and sequence numbers stay as they were sent.
 
-:class:`JudgingThreads` serves whoever has had the least of them first: a batch that takes milliseconds does
-not wait for those that take seconds, however many there are. Now and then it is the turn of whoever has
-waited longest, so that these come to their end, too.
+:class:`ValidationThreads` serves the request that has used the least time first: a batch that takes
+milliseconds does not wait for batches that take seconds, however many there are. Now and then it serves the
+request that has waited longest, so that long ones end, too.
 
 Called by ``handlers/produce``.
 """
@@ -27,7 +27,7 @@ from tidelog.errors import KafkaError
 from tidelog.records.batch import CODEC_MASK, FLAGS_AT
 from tidelog.replication.partition import Partition
 from tidelog.storage.log.log_appender import Judged
-from tidelog.storage.log.validation import Judgement
+from tidelog.storage.log.validation import Validation
 
 MAX_PLAIN_BYTES: Final = 1024 * 1024 + 64
 """Up to this size an uncompressed batch is walked over while it is staged."""
@@ -42,7 +42,7 @@ _TURNS_BY_COST: Final = 4
 # Whoever is gone is judged for only if there is little else to do.
 _FEW: Final = 64
 
-Judgements = dict[int, Judged]
+Validations = dict[int, Judged]
 """What became of the batches of a request, by the place of their bytes in its frame."""
 
 
@@ -57,7 +57,7 @@ def takes_long(partition: Partition | None, records: memoryview | None) -> bool:
     )
 
 
-class RequestJudging:
+class RequestValidation:
     """The batches of one request that take long; each judged once, the others as they are staged.
 
     ``is_wanted`` tells whether anybody still waits for it.
@@ -68,7 +68,7 @@ class RequestJudging:
         batches: Sequence[tuple[int, Partition, memoryview]],
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.judged: Judgements = {}
+        self.judged: Validations = {}
         self.is_wanted = is_wanted
         self.given_up = False
         """Whether it was not judged to its end, for nobody wanted it."""
@@ -76,7 +76,7 @@ class RequestJudging:
         """How much has been done for the request."""
         self._batches: Iterator[tuple[int, Partition, memoryview]] = iter(batches)
         self._key = 0
-        self._current: Judgement | None = None
+        self._current: Validation | None = None
 
     def advance(self, cost_bytes: int, *, in_thread: bool) -> bool:
         """Go on until that much is done; gives whether everything is judged.
@@ -127,11 +127,11 @@ class _Waiting(NamedTuple):
 
     cost_bytes: int
     order: int
-    request: RequestJudging
+    request: RequestValidation
     when_done: Callable[[Exception | None], None]
 
 
-class JudgingThreads:
+class ValidationThreads:
     """Threads that judge requests, the one that has had the least of them first; started when needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, count: int | None = None) -> None:
@@ -149,7 +149,7 @@ class JudgingThreads:
         """Whether little is waiting."""
         return len(self._waiting) < _FEW
 
-    def judge(self, request: RequestJudging, when_done: Callable[[Exception | None], None]) -> None:
+    def judge(self, request: RequestValidation, when_done: Callable[[Exception | None], None]) -> None:
         """Judge a request; ``when_done`` is called on the loop, with what went wrong if something did."""
         with self._change:
             waiting = _Waiting(request.cost_bytes, next(self._order), request, when_done)
@@ -207,6 +207,6 @@ class JudgingThreads:
                 raise
 
 
-def judge_at_once(request: RequestJudging) -> bool:
+def validate_now(request: RequestValidation) -> bool:
     """Do on the loop what takes a moment; gives whether that was all."""
     return request.advance(_BYTES_AT_ONCE, in_thread=False)

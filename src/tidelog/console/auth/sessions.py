@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tidelog.console.people.person import Person
+from tidelog.console.auth.person import Person
 
 COOKIE = "tidelog-console"
 """Begins the cookie's name; the port ends it, for browsers tell hosts apart but not their ports."""
@@ -52,14 +52,14 @@ class Sessions:
         self._by_id.move_to_end(session.id)
         return session
 
-    def passing_by(self, person: Person | None = None, logout_url: str | None = None) -> Session:
+    def anonymous_session(self, person: Person | None = None, logout_url: str | None = None) -> Session:
         """A session for one request, of somebody who shows no cookie; it is not kept."""
         ends_at_s = self._now_s() + self._lifetime_s
         return Session(secrets.token_urlsafe(32), secrets.token_urlsafe(32), person, ends_at_s, logout_url)
 
     def begin(self, person: Person | None, logout_url: str | None = None) -> Session:
         """A new session; whoever logs in gets one, so that nobody knows its name beforehand."""
-        session = self.passing_by(person, logout_url)
+        session = self.anonymous_session(person, logout_url)
         self._by_id[session.id] = session
         if len(self._by_id) > _LIMIT:
             self._drop_one(session)
