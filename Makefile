@@ -55,9 +55,10 @@ test: $(STAMP) ## run all tests (unit, contract, simulation, integration with re
 chaos: $(STAMP) ## the crash tests in full, of which `make test` runs a sample
 	TIDELOG_CHAOS=whole TIDELOG_LOOP_LIMIT_MS=20 $(BIN)/python -m pytest tests/chaos
 
-lint: $(STAMP) ## format, lint, generated code, types, import contracts
+lint: $(STAMP) ## format, lint, words of the docs, generated code, types, import contracts
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python scripts/check_words.py
 	$(BIN)/python scripts/generate_option_types.py --check
 	$(BIN)/python scripts/generate_sync_clients.py --check
 	$(BIN)/mypy

@@ -88,7 +88,7 @@ REPORT_BATCHES = option(
     "reportBatches",
     "boolean",
     True,
-    "Whether each micro-batch is told to the cluster, where the console and `tidelog top` find it.",
+    "Whether each micro-batch is reported to the cluster, where the console and `tidelog top` find it.",
 )
 
 LOGIN_OPTIONS = (
