@@ -842,3 +842,14 @@ def test_a_closed_producer_cannot_be_entered_or_started(bootstrap: str) -> None:
             await closed.start()
 
     asyncio.run(main())
+
+
+def test_the_keys_of_a_mapping_are_names(bootstrap: str, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(name)])[0].raise_for_error()
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        (described,) = admin.describe_configs([resource], names={"retention.ms": "-1"})
+        assert [entry.name for entry in described.entries] == ["retention.ms"]
+        place = TopicPartition(name, 0)
+        assert list(admin.describe_producers({place: 5})) == [place]

@@ -22,7 +22,7 @@ EnumT = TypeVar("EnumT", bound=enum.Enum)
 def listed(given: Many, kind: type | UnionType) -> Many:
     """``given``, if it is several of ``kind``; a lone str, which type checkers let pass, is letters."""
     if (
-        isinstance(given, str | bytes | Mapping)
+        isinstance(given, str | bytes)
         or not isinstance(given, Collection)
         or not all(isinstance(each, kind) for each in given)
     ):
@@ -67,7 +67,7 @@ def partitions_of(call: str, given: object) -> list[TopicPartition]:
     """Partitions, each a ``TopicPartition`` or a pair; one alone counts as a list of one."""
     if isinstance(given, TopicPartition):
         return [given]
-    if isinstance(given, Collection) and not isinstance(given, str | bytes | Mapping):
+    if isinstance(given, Collection) and not isinstance(given, str | bytes):
         found = [_partition(each) for each in given]
         partitions = [each for each in found if each is not None]
         if len(partitions) == len(found):
