@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 import time
 import zlib
+from collections.abc import Collection
 from typing import NamedTuple
 
 import lz4.frame
@@ -112,10 +113,12 @@ def framed_batch(body: FramedBody) -> bytes:
     return bytes(join_batch(header._replace(attributes=int(body.codec)), body.payload))
 
 
-def send_framed_batches(topic: RawTopic) -> int:
-    """Send one batch of every form, and check which are refused; gives how many records are stored."""
+def send_framed_batches(topic: RawTopic, without: Collection[str] = ()) -> int:
+    """Send one batch of every form but those named, check which are refused, and count the stored records."""
     stored = 0
     for body in framed_bodies():
+        if body.name in without:
+            continue
         answer = topic.produce(framed_batch(body))
         expected = ErrorCode.NONE if body.is_stored else ErrorCode.INVALID_RECORD
         assert ErrorCode(answer.error_code) is expected, f"{body.name}: {answer}"
