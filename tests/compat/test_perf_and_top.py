@@ -78,7 +78,7 @@ def test_figures_are_those_of_kafkas_tools(
     assert shape(ours[-1]) == shape(theirs[-1])
 
     # Both have written: both read twice as much.
-    ours = tidelog("perf", "consume", topic, "--num-records", str(2 * RECORDS)).splitlines()
+    ours = tidelog("perf", "consume", topic, "--num-records", str(2 * RECORDS), "--headings").splitlines()
     theirs = kafkas(
         kafka_tool(
             "org.apache.kafka.tools.ConsumerPerformance",
