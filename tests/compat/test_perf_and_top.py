@@ -101,7 +101,7 @@ def test_figures_are_those_of_kafkas_tools(
 
 def test_top_and_the_other_commands_work(tidelog: Callable[..., str], topic: str) -> None:
     tidelog("topics", "create", topic, "--partitions", "2")
-    tidelog("perf", "produce", topic, "-n", "500", "--transaction-duration-ms", "50", "-t", "5000")
+    tidelog("perf", "produce", topic, "-n", "500", "--transaction-duration-ms", "50", "--throughput", "5000")
     tidelog("groups", "reset-offsets", topic, "--topic", topic, "--to-earliest", "--execute")
 
     load = json.loads(tidelog("top", "--once", "--json", "--interval", "0.5"))
