@@ -1,12 +1,12 @@
-"""Python consumers side by side: records per second, and the CPU of the client's process per record.
+"""Python consumers: records per second, and CPU of the client's process per record.
 
-Each client reads the same topic of two partitions from its beginning, in a process of its own, and takes the
-length of every value (Arrow: of the whole column). Records were written by librdkafka with its defaults and a
-linger of 5 ms. On a machine with few cores the broker shares them: compare the CPU per record.
+Each client runs in its own process, reads the same topic of two partitions from its beginning and takes the
+length of every value (Arrow: of the whole column). librdkafka wrote the records with its defaults and a
+linger of 5 ms. On few cores the broker competes with the client, so compare the CPU per record.
 
-"receiving alone" is the floor that no client gets below: the same fetches over a plain blocking socket into
-one buffer, where nothing but the headers of batches is looked at. What it costs is the kernel's copy.
-With the checksums, which all but librdkafka verify by default, it is "receiving and checksum alone".
+"receiving alone" is the lower bound for every client: the same fetches over a plain blocking socket into one
+buffer, reading only batch headers. "receiving and checksum alone" adds the checksum, which every client
+except librdkafka verifies by default.
 """
 
 from __future__ import annotations

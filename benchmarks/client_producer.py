@@ -1,9 +1,9 @@
-"""Python producers side by side: records per second, and the CPU of the client's process per record.
+"""Python producers: records per second, and CPU of the client's process per record.
 
-Each client sends the same values without keys to a topic of two partitions, in a process of its own, until
-all are acknowledged (``acks=all``). All have the same settings: batches of up to 1 MB (librdkafka's default;
-with the 16 KB of the others everybody is slower) and a linger of 5 ms; those that can are idempotent. On a
-machine with few cores the broker shares them: compare the CPU per record.
+Each client runs in its own process and sends the same values without keys to a topic of two partitions until
+all are acknowledged (``acks=all``). All use batches of up to 1 MB (librdkafka's default; every client is
+slower with the usual 16 KB) and a linger of 5 ms; clients that support idempotence use it. On few cores the
+broker competes with the client, so compare the CPU per record.
 """
 
 from __future__ import annotations

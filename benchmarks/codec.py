@@ -1,9 +1,8 @@
-"""CPU per record for building and reading batches: the clients' codec beside those of other Python clients.
+"""CPU per record for building and reading batches, in Tidelog's codec and those of other Python clients.
 
-No broker takes part, so this is measured once per round, with libraries as the contestants: ours compiled and
-interpreted, kafka-python (Python) and aiokafka (C). Every batch is uncompressed and about 16 KB; reading
-checks the checksum and looks at each record's value, as a consumer does. Arrow goes through the same bytes
-without an object per record.
+No broker takes part. The contestants are Tidelog's codec, compiled and interpreted, kafka-python (Python) and
+aiokafka (C). Batches are uncompressed, about 16 KB. Reading verifies the checksum and accesses each record's
+value, as a consumer does. Arrow reads the same bytes without creating an object per record.
 """
 
 from __future__ import annotations

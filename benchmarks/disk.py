@@ -1,10 +1,10 @@
-"""A real disk in the place of memory: producing with the default flush, where the kernel decides when to
-write, and with `flush.messages=1`, where every acknowledgement waits for an fsync.
+"""A real disk instead of memory: producing with the default flush, where the kernel decides when to write,
+and with `flush.messages=1`, where every acknowledgement waits for an fsync.
 
-One broker, one partition, acks=all. "batched" is librdkafka with records of 1 KB in batches of up to 1 MB;
-"16 producers" are as many connections with one request of 1 KB in flight each, whose records may share an
-fsync; "sequential" is one such connection. "write and fdatasync" is what the disk itself takes for 1 KB
-at the end of a file: no acknowledgement with an fsync can be faster.
+One broker, one partition, acks=all. "batched" is librdkafka with 1 KB records in batches of up to 1 MB. "16
+producers" are 16 connections with one 1 KB request in flight each; their records can share an fsync.
+"sequential" is one such connection. "write and fdatasync" is the disk's own time to append 1 KB, the lower
+bound for an acknowledgement with an fsync.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""How long producing stops when the leader of a partition goes: killed, killed as the controller, stopped in
-good order.
+"""How long producing stops when the leader of a partition is killed, is killed while it is the controller, or
+shuts down cleanly.
 
-Three brokers with three replicas and the ZooKeeper that comes with Kafka 3.9, everything else at its default.
-What a death costs has two parts: until ZooKeeper lets the dead broker's session expire
-(``zookeeper.session.timeout.ms``, 18 s for every contestant), and from then until a producer has its next
-acknowledgement. The second is the cluster's own and is what is measured.
+Three brokers, three replicas, and the ZooKeeper of Kafka 3.9, all at defaults. After a kill, ZooKeeper first
+has to expire the broker's session (``zookeeper.session.timeout.ms``, 18 s for all contestants). The figure is
+the time from that expiry to the producer's next acknowledgement.
 """
 
 from __future__ import annotations

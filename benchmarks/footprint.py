@@ -1,6 +1,6 @@
-"""What a broker costs before it does anything: start, memory, CPU at rest; the same with 1,000 partitions.
+"""What an idle broker costs: startup time, memory and CPU, empty and with 1,000 partitions.
 
-A start counts from the launch of the process until a Metadata request is answered; Kafka's directory is
+Startup time is from the launch of the process to the answer to a Metadata request. Kafka's directory is
 formatted beforehand.
 """
 

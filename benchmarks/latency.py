@@ -1,6 +1,6 @@
-"""End to end: from handing a record to a producer until a waiting consumer has it, one record at a time.
+"""End-to-end latency: from handing one record to a producer until a waiting consumer has it.
 
-"bare socket" has a long poll waiting on one connection while another produces; "librdkafka" adds the client's
+"bare socket" has one connection waiting in a long poll while another produces; "librdkafka" adds the client's
 threads.
 """
 

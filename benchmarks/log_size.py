@@ -1,8 +1,8 @@
-"""Whether the cost of a request grows with the log: the same appends and fetches on 10 MB, 10 GB and 1 TB.
+"""Whether requests cost more on a larger log: the same appends and fetches on 10 MB, 10 GB and 1 TB.
 
-Logs are made of valid batches whose records are holes in the file; fetches go to random offsets, appends to
-the end. In the log of 1 TB, a thousand segments with whole indexes, only some 80,000 batches are more than
-holes, and fetches go to those.
+The logs consist of valid batches whose records are holes in the file. Fetches read random offsets. The 1 TB
+log has a thousand segments with complete indexes, but only about 80,000 batches are on disk, and fetches read
+those.
 """
 
 from __future__ import annotations

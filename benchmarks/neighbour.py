@@ -1,19 +1,19 @@
-"""What a well-behaved client notices of a bad one: its produce and fetch requests while another peer attacks.
+"""What a well-behaved client notices while another client attacks the broker.
 
-A neighbour produces a record (acks=all) and fetches one every ten milliseconds; times count from when a
-request was due. Memory is the greatest resident set of a broker during the attack. Once on one broker and
-once on the leader of three brokers with three replicas, each with its defaults. Attacks go on for the whole
-time, one request at a time unless said otherwise:
+The well-behaved client produces one record (acks=all) and fetches one every ten milliseconds. Times count
+from when a request was due. Memory is the broker's peak resident set during the attack. Each attack runs
+against one broker and against the leader of three brokers with three replicas, all at defaults, one request
+at a time unless stated:
 
-- "tiny records": a gzip batch of 49 KB that holds 32 MB of records of 7 bytes, whose offsets do not rise,
-  onto a topic with defaults, one that is compacted, one with another `compression.type`, one that bounds
-  timestamps (`message.timestamp.before.max.ms`), and with a newest timestamp days ahead;
-- "valid records": as many as a batch of 1 MB takes, onto a topic with defaults and one with another
-  `compression.type`, and ListOffsets by time onto such a batch;
-- "1 GB record": one record of 1 GB in a gzip batch of 1 MB onto a topic with another `compression.type`, and
-  ListOffsets by time onto such a batch, where a broker has taken it;
-- "unread Metadata": a hundred peers that ask for all of 200 partitions without end and read nothing;
-- "half-sent frames": two thousand peers that announce 1 MB and send 100 KB of it.
+- "tiny records": a 49 KB gzip batch with 32 MB of 7-byte records whose offsets do not rise, sent to topics
+  with defaults, with compaction, with another `compression.type`, with `message.timestamp.before.max.ms`, and
+  with a timestamp days ahead;
+- "valid records": as many as fit into a 1 MB batch, to topics with defaults and with another
+  `compression.type`, and ListOffsets by time on such a batch;
+- "1 GB record": a 1 MB gzip batch with one record of 1 GB, to a topic with another `compression.type`, and
+  ListOffsets by time on such a batch if the broker accepted it;
+- "unread Metadata": a hundred clients request the metadata of 200 partitions without pause and read nothing;
+- "half-sent frames": two thousand clients announce 1 MB and send 100 KB.
 """
 
 from __future__ import annotations

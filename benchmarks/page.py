@@ -1,9 +1,8 @@
-"""The results that stay: JSON of every benchmark's last run, and the page docs/benchmarks.md made of it.
+"""Stored results: JSON of each benchmark's last run, and the page docs/benchmarks.md written from it.
 
-A benchmark keeps its figures, with the conditions of its run, until it is run again, so the page can be made
-of several runs in the hours when a machine is quiet; rounds of one commit may come one after the other, too.
-What the file does not know is taken over from the page as it stands, with its date. A section enters the page
-only if it comes of full rounds on a quiet machine, and of enough of them.
+A benchmark keeps its figures and conditions until it runs again, so the page can combine several runs, and
+further rounds of the same commit can be added. Sections without stored results are kept from the existing
+page, with their date. A section reaches the page only with enough full rounds on a quiet machine.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ MAX_STOLEN = 0.1
 PREFACE = """\
 # Benchmarks
 
-Printed by `make bench` (`python -m benchmarks`); do not edit by hand. Tidelog and its peers run on the
-same machine in the same minutes, one after the other in each round, each on a fresh directory. Figures are
-medians of full rounds on a machine that did nothing else, with the least and the greatest in parentheses.
-"better by" is the ratio of the medians, above 1 where Tidelog is better, and is what to look at: absolute
-figures belong to the machine. Each section says when, of which commit and in how many rounds it came about.
+`make bench` (`python -m benchmarks`) writes this page; do not edit it by hand. In each round Tidelog and its
+peers run one after the other on the same machine, within minutes, each on an empty directory. Figures are
+medians of full rounds on a quiet machine, with the minimum and the maximum in parentheses. "better by" is the
+ratio of the medians, above 1 where Tidelog is better. Compare ratios: absolute figures depend on the machine.
 
-Apache Kafka runs as its own start scripts start it (heap of 1 GB, G1), with the options that it ships.
-Before request cost, throughput, latency and log size each broker gets some 60,000 requests, which a JVM needs
-before it has compiled its hot paths. A start is a start: nothing is warm but the file cache. Data on tmpfs
-takes the disk out of the picture; what a disk and fsync cost is in a section of its own.
+Apache Kafka runs with its own start scripts (1 GB heap, G1) and its default options. In request cost,
+throughput, latency and log size each broker first receives about 60,000 requests, so that the JVM has
+compiled its hot paths. Startup is measured cold, apart from the file cache. Data is on tmpfs, except in the
+section *Disk*.
 """
 
 
@@ -89,14 +87,14 @@ class Run:
         self.seconds += later.seconds
 
     def described(self) -> dict[str, str]:
-        """All that is said below a table."""
-        rounds = f"{self.rounds}, contestants by turns, {self.seconds / self.rounds / 60:.1f} minutes each"
+        """The conditions that are printed below a table."""
+        rounds = f"{self.rounds} of {self.seconds / self.rounds / 60:.1f} minutes"
         return {
             **self.conditions,
             "rounds": rounds + (", quick" if self.quick else ""),
-            "others": f"at most {self.others:.0%} of the machine before a round"
-            + (", allowed to" if self.loaded else "")
-            + f", {self.stolen:.0%} by its host meanwhile",
+            "other load": f"up to {self.others:.0%}"
+            + (", allowed" if self.loaded else "")
+            + f", host up to {self.stolen:.0%}",
         }
 
 

@@ -1,12 +1,12 @@
-"""What each kind of quota costs: broker CPU per produce and fetch request, with quotas and without.
+"""What each kind of quota costs: broker CPU per produce and fetch request, with and without quotas.
 
-One broker, whose quotas change between turns: each turn with quotas that no client reaches is compared with
-the turn without quotas next to it, and the median of the turns counts. The requests are those of *cost*, one
-in flight and sixteen. Quotas are byte rates, request_percentage, and both, of the default client id; both of
-them also of a user, of a client id, and of a user with a client id. The goal is 10 %.
+The quotas of one broker change between turns: each turn with quotas that no client reaches is compared with
+the neighboring turn without quotas; the figure is the median. The requests are those of *request cost*.
+Quotas are byte rates, request_percentage, and both, for the default client id; both also for a user, a client
+id, and a user with a client id. Goal: 10 %.
 
-`quota-instructions` counts instructions of the process instead (under `valgrind`, which it needs): the same
-figure on a busy machine, but without the kernel's part of a request, which no quota changes.
+`quota-instructions` counts instructions under `valgrind` instead. It works on a busy machine but leaves out
+the kernel's part of a request, which quotas do not change.
 """
 
 from __future__ import annotations

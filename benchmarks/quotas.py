@@ -1,11 +1,10 @@
-"""How exactly quotas are kept, and what an unthrottled neighbour notices of those who are throttled.
+"""How accurately quotas are enforced, and what a client without a quota notices of throttled clients.
 
-Each of three clients (librdkafka, Java's perf tools, ours) has a quota of 1 MB/s to produce, then one to
-consume, under a client id of its own; all three run at once, as fast as they may. A minute is measured, from
-each client's first byte on: what the broker's log has grown by, or what the consumer has read, in bytes of
-batches. A figure is how far that is from the quota. By Kafka's rule, which is Tidelog's too, ten seconds'
-worth comes at once and is then waited for, so that shorter times tell little. A neighbour without a quota
-produces a record every ten milliseconds meanwhile.
+Three clients (librdkafka, Java's perf tools, Tidelog's) each have a client id with a quota of 1 MB/s to
+produce, then 1 MB/s to consume, and run at full speed at the same time. For a minute from each client's first
+byte the benchmark measures how much the log grew or how much the consumer read, in bytes of batches; the
+figure is the distance from the quota. As in Kafka, ten seconds' worth of bytes is accepted at once and then
+waited for. Meanwhile a client without a quota produces one record every ten milliseconds.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""How long groups wait for a broker that has a million commits to replay, and what that costs it.
+"""How long groups wait for a broker that replays a million commits, and what the replay costs.
 
-Seconds are those between the broker's first answer and the first offset that it tells of; CPU and memory are
-those at that moment, less what the same start takes with an empty `__consumer_offsets`. Both brokers get one
-partition of it, and the same files. (Apache Kafka begins to load before it answers, so its CPU says more than
-its seconds.)
+Seconds are from the broker's first answer to the first committed offset that it returns. CPU and memory are
+measured then, minus those of a start with an empty `__consumer_offsets`. Both brokers get the same files with
+one partition of that topic. Kafka starts to load before it answers, so compare the CPU rather than the
+seconds.
 """
 
 from __future__ import annotations

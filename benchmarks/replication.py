@@ -1,13 +1,12 @@
-"""Three brokers: what is produced with acks=all to three replicas and consumed again, and produced to one.
+"""Three brokers: producing with acks=all to three replicas and to one, and consuming.
 
-Topics of three partitions, each broker leading one, `min.insync.replicas` 2 where there are three replicas;
-those with one replica are on the same brokers. CPU is that of all three brokers together, per GB of record
-data. The clients are librdkafka (idempotence off, linger of 5 ms, batches of 1 MB) and Kafka's own
-`kafka-producer-perf-test` and `kafka-consumer-perf-test`, version 4.3 with their defaults, which share the
-machine with the brokers. "sequential" is one producer on a bare socket that sends a record when the last one
-is acknowledged. Apache Kafka 4.3 has its controllers in the brokers' processes (KRaft); 3.9 and Tidelog have
-a ZooKeeper, whose CPU does not count. With Kafka's tools the CPU has what brokers use while the tool's JVM
-starts.
+Topics have three partitions, one led by each broker; `min.insync.replicas` is 2 with three replicas. CPU is
+the sum of the three brokers, per GB of record data. Clients are librdkafka (no idempotence, linger 5 ms,
+batches of 1 MB) and Kafka 4.3's `kafka-producer-perf-test` and `kafka-consumer-perf-test` at defaults, on the
+same machine; with Kafka's tools the CPU includes the brokers' idle CPU while the tool's JVM starts.
+"sequential" is one producer on a bare socket that sends a record once the previous one is acknowledged. Kafka
+4.3 runs its KRaft controllers inside the brokers; the CPU of ZooKeeper, which Kafka 3.9 and Tidelog use, is
+not counted.
 """
 
 from __future__ import annotations

@@ -32,15 +32,16 @@ def conditions(data_root: Path, contestants: Sequence[str]) -> dict[str, str]:
     model = next(
         (line.split(":", 1)[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")),
         "unknown",
-    )
+    ).replace("(R)", "")
     memory_kb = next(
         (int(line.split()[1]) for line in _lines("/proc/meminfo") if line.startswith("MemTotal")), 0
     )
-    peers = "".join(f", {VERSIONS[name]} as its scripts start it" for name in contestants if name in VERSIONS)
+    kernel = ".".join(platform.release().split(".")[:2])
+    peers = "".join(f", {VERSIONS[name]}" for name in contestants if name in VERSIONS)
     return {
         "date": now(),
         "commit": commit(),
-        "machine": f"{os.cpu_count()} cores ({model}), {memory_kb / 1e6:.0f} GB, Linux {platform.release()}",
+        "machine": f"{os.cpu_count()} cores ({model}), {memory_kb / 1e6:.0f} GB, Linux {kernel}",
         "versions": f"Tidelog {importlib.metadata.version('tidelog')} on Python {platform.python_version()}"
         f"{peers}, librdkafka {confluent_kafka.libversion()[0]}",
         "data": _filesystem(data_root),

@@ -1,11 +1,10 @@
-"""Broker CPU per request, for the four requests whose cost decided the I/O model, and requests per second.
+"""Broker CPU per request, and requests per second, for the four requests that decided the I/O model.
 
-A generator in Python sends prebuilt requests over four connections and only counts answers; CPU is the
-broker's own, from its process clock. Producers are idempotent, as clients are by default, and every
-connection has its own producer and partition; requests are of the newest versions (Produce 13, Fetch 18),
-fetches go to random batches of the log. With 16 in flight Tidelog can take several requests at one wake-up;
-Kafka takes one at a time from a connection. How many the prototype's client had in flight is not on record,
-so that its column is a rough mark.
+A Python generator sends prebuilt requests over four connections and counts responses. Producers are
+idempotent, each connection has its own producer and partition, and versions are the newest (Produce 13, Fetch
+18). Fetches read random batches. With 16 requests in flight Tidelog handles several per wake-up; Kafka
+handles one per connection at a time. The number that the prototype had in flight is not recorded, so its
+column is a rough guide.
 """
 
 from __future__ import annotations

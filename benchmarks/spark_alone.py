@@ -1,21 +1,15 @@
-"""Each pipeline alone in its Spark session: events per second, and whose CPU time an event takes.
+"""Each pipeline alone in its Spark session: events per second, and CPU per event by process.
 
-A log of generated events is worked off twice, by the same session and into another directory each time; the
-second time counts, when the JVM and the Python workers are warm. Events are those that the pipeline reads; of
-the rarer kinds (logins, invitations) there are as many as a far larger population would send, so that each
-pipeline has some hundred thousand.
-CPU time is told apart: the JVM's, that of the driver's Python, and that of the Python workers, which fetch
-records, parse them and do the pipeline's work. "1 core" is the same with `local[1]` in place of `local[2]`,
-where one task runs at a time, but its JVM, its Python worker and the broker may still share two processors;
-with "1 processor" all of them have only one.
+The same session reads a log of generated events twice; the second pass counts, when the JVM and the Python
+workers are warm. Rare events (logins, invitations) are generated for a larger population, so that each
+pipeline gets a few hundred thousand. CPU is split into the JVM, the driver's Python, and the Python workers.
+"1 core" is `local[1]` instead of `local[2]`: one task at a time, though JVM, Python worker and broker can
+still use two processors; with "1 processor" all of them share one.
 
-The first time is in micro-batches of 50,000 records, and its later half shows where the time of one goes:
-"plan" is what Spark does on the driver before it runs anything (asking the source for its end, planning the
-query), "run" the pipeline's work, "commit" the writing of both logs of the checkpoint. Of "run" the stages
-are shown that Spark makes of it, and what is missing in their sum is its planning between them: tasks of
-the first stage read records, parse them, and do what needs no others; those of the second have what belongs
-together (the state of a key, the parts of the ledger, dead letters); in the third one task judges the
-suspects of the detecting pipelines.
+The first pass runs in micro-batches of 50,000 records, and its second half shows where their time goes:
+"plan" is Spark's planning on the driver, "run" the pipeline's work, "commit" the checkpoint's two logs. "run"
+is also shown by stage: the first reads and parses records, the second combines what shares a key, the third
+judges the suspects of the two detecting pipelines. Planning between stages is the rest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Each pipeline alone on 1, 2 and 4 executors with one core each (`local-cluster`): the curve of a cluster.
+"""Each pipeline alone on 1, 2 and 4 executors of one core each (`local-cluster`).
 
-The same work as in `spark-alone`, with executors as processes of their own, each with a JVM, its Python
-workers and 1 GB, as on machines of a cluster. They share this machine's cores with each other, the driver
-and the broker, so the curve shows what distributing costs, and ends where the cores do.
+The work is that of `spark-alone`. Each executor is a process with its own JVM, Python workers and 1 GB. All
+share this machine's cores with the driver and the broker, so the figures show the cost of distribution and
+stop improving when the cores are used up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What a row costs as its topic has 1, 10 and 100 partitions: the same rows, read by two tasks into nothing.
+"""Cost of a row when its topic has 1, 10 and 100 partitions: the same rows, read by two tasks, not written.
 
-Tidelog's source lets each task read several partitions; Spark's connector makes a task for each. Both pay for
-a connection and a few requests per partition, so that what counts is how the cost grows.
+With Tidelog's source one task reads several partitions; Spark's connector starts a task for each. Both pay
+for a connection and a few requests per partition, so compare how the cost grows.
 """
 
 from __future__ import annotations

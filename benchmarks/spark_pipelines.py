@@ -1,13 +1,11 @@
-"""All five pipelines in one Spark session: events per second of a full log, and the lag at a steady rate.
+"""All five pipelines in one Spark session: events per second of a full log, and lag at a steady rate.
 
-"worked off" has a log of generated events waiting and counts from the start of the queries until all of them
-have read it to its end; another log of that length was worked off before, in the same session, so that the
-JVM is warm: it compiles for some fifteen seconds of CPU.
-"steady" sends 20,000 events a second, which were generated before, while the queries run every two seconds,
-and takes the sum of the five groups' lags once a second: every event of a kind that several pipelines read
-counts several times. Lag rises and falls with micro-batches, so its growth compares the last third of the
-time with the first. All of it shares the machine: broker, sender, Spark. The JVM is that of `tidelog pipeline
-run`. The contestants are the data sources that pipelines read from and write to.
+"worked off" counts from the start of the queries until all have read a waiting log to its end. Another log of
+the same length is read first, in the same session, to warm up the JVM. "steady" sends 20,000 prepared events
+per second while the queries run every two seconds, and sums the lag of the five groups once per second; an
+event counts once for each pipeline that reads it. Growth compares the last third of the time with the first.
+Broker, sender and Spark share the machine. The JVM's settings are those of `tidelog pipeline run`. The
+contestants are two data sources, Tidelog's and Spark's Kafka connector.
 """
 
 from __future__ import annotations

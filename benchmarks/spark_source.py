@@ -1,10 +1,9 @@
-"""Rows per second from a topic into nothing, into Parquet and into another topic; the cost of a micro-batch.
+"""Rows per second from a topic to nothing, to Parquet and to another topic; the overhead of a micro-batch.
 
-Topics of two partitions, read whole by `local[2]`, all columns; keys are numbers, values 100 B or 1 KB.
-"topic" is a batch write, at least once on both sides; "topic, stream" is one streaming query, which is
-exactly once with Tidelog (a transaction for each task) and at least once with Spark's connector; its time is
-that of the micro-batch, its CPU has the query's start in it. The overhead is the time of a micro-batch of a
-hundred rows into nothing.
+`local[2]` reads all columns of topics of two partitions; keys are numbers, values 100 B or 1 KB. "topic" is a
+batch write, at least once for both. "topic, stream" is a streaming query: exactly once with Tidelog (one
+transaction per task), at least once with Spark's connector; its time is the micro-batch's, its CPU includes
+the query's start. The overhead is the time of a micro-batch of a hundred rows that are not written.
 """
 
 from __future__ import annotations

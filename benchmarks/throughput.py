@@ -1,8 +1,7 @@
-"""Records through librdkafka: produce and consume throughput, and the broker's CPU per GB of record data.
+"""Throughput of producing and consuming through librdkafka, and the broker's CPU per GB of record data.
 
-librdkafka through confluent-kafka, idempotence off, acks=all. The client needs more CPU than the broker
-here, so records per second are bounded by the client on machines with few cores; the CPU per GB is the
-broker's own.
+confluent-kafka, no idempotence, acks=all. On few cores the client limits the records per second, since it
+needs more CPU than the broker; the CPU per GB is the broker's alone.
 """
 
 from __future__ import annotations

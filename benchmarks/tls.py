@@ -1,10 +1,9 @@
-"""The same load over TLS: produce and consume throughput, broker CPU per GB, end-to-end latency, handshakes.
+"""The same load over TLS: throughput, broker CPU per GB, end-to-end latency, handshakes.
 
-librdkafka through confluent-kafka, as in *throughput* and *latency*, at a listener with TLS beside the plain
-one, over which topics are made. Brokers have the same certificate (ECDSA, P-256) and choose version and
-cipher by themselves; clients show none. For handshakes Python connects anew each time, without a session to
-resume, asks for the versions of the APIs and hangs up, four connections at a time: clients need about as much
-CPU for one as brokers do, so that the rate is bounded by both, and the CPU per handshake is the broker's own.
+The load is that of *throughput* and *latency*. Brokers use the same ECDSA certificate (P-256) and choose
+version and cipher; clients have no certificate. For handshakes, four Python clients connect without resuming
+a session, request the API versions and disconnect. Clients need about as much CPU per handshake as brokers,
+so both limit the rate; the CPU per handshake is the broker's.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def test_a_full_run_of_three_rounds_reaches_the_page_with_its_spread_date_and_ro
     text, missing = page_of(tmp_path, cost=run_of(20, 10, 40))
     assert "| CPU per request | 20 (10…40) | 100 (100…100) | µs | 5.00× |" in text
     assert "date: 2026-11-16 10:00 UTC" in text
-    assert "rounds: 3," in text
+    assert "rounds: 3 of" in text
     assert missing == ["disk: not run yet"]
 
 
@@ -142,7 +142,7 @@ def test_stolen_time_is_counted_while_it_works_and_keeps_figures_off_the_page(
     assert stolen == pytest.approx(0.35)
     run = Run({}, 3, False, False, 0.0, 60.0, [], stolen)
     assert run.hindrance == "the host gave 35% of the machine to others meanwhile"
-    assert "35% by its host" in run.described()["others"]
+    assert "host up to 35%" in run.described()["other load"]
     assert not Run({}, 3, False, False, 0.0, 60.0, [], 0.02).hindrance
 
 
