@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.amount import WHOLE, times
-from tests.exactly_once.brokers import transaction_broker
-from tests.exactly_once.loop import Command, Loop, librdkafka, tidelog
+from tests.rigs.exactly_once.brokers import transaction_broker
+from tests.rigs.exactly_once.loop import Command, Loop, librdkafka, tidelog
 
 EVENTS = int(os.environ.get("TIDELOG_EXACTLY_ONCE_EVENTS", times(3, 5)))
 RECORDS_PER_EVENT = 60

@@ -17,10 +17,10 @@ from types import TracebackType
 import pytest
 from foreign.broker_process import BrokerProcess
 from tests.chaos.amount import WHOLE, times
-from tests.group_members.brokers import group_broker
-from tests.group_members.member import Place
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create
+from tests.rigs.group_members.brokers import group_broker
+from tests.rigs.group_members.member import Place
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create
 from tests.rigs.raw_client import RawClient
 
 from tidelog.wire.messages.offset_fetch import (

@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.chaos.amount import times
-from tests.delivered import partition_of, value_of
+from tests.rigs.delivered import partition_of, value_of
 
 from tidelog.testing.broker_process import BrokerProcess
 

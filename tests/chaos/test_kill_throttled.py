@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, Producer, TopicPartition
 from tests.chaos.amount import times
-from tests.delivered import value_of
+from tests.rigs.delivered import value_of
 
 from tidelog import Admin, NewTopic
 from tidelog.client.admin.quotas import QuotaAlteration

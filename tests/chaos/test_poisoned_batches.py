@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, TopicPartition
 from tests.chaos.amount import WHOLE, times
 from tests.chaos.clients import Admin, Session, Writer
 from tests.chaos.conftest import StartBroker
-from tests.delivered import offset_of
+from tests.rigs.delivered import offset_of
 
 from tidelog.errors import ErrorCode
 from tidelog.records.batch import HEADER_SIZE, BatchHeader, iter_batches, parse_header

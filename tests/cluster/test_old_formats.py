@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 from tests.rigs.cluster_thread import ClusterThread
+from tests.rigs.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 
 from tidelog import Admin, Consumer, NewTopic, Producer
 from tidelog.ids import TopicPartition

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from foreign import toolchain
-from tests.certificates import Certificates
 from tests.compat.mixed_cluster import JARS, KAFKA, TIDELOG, MixedCluster, without_features
+from tests.rigs.certificates import Certificates
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.options import ADMIN as ADMIN_OPTIONS

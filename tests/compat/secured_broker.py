@@ -26,9 +26,9 @@ from typing import Any
 import pytest
 from foreign.apache_kafka import ApacheKafka
 from foreign.broker_process import BrokerProcess, Tidelog, free_port
-from tests.certificates import Certificates
 from tests.compat.conftest import BROKER_OPTIONS
 from tests.integration.sasl_setup import Issuer
+from tests.rigs.certificates import Certificates
 
 from tidelog import Admin, NewTopic
 from tidelog.client.cluster import Cluster

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 from foreign.cassandra import Cassandra
-from tests.collect_events import TODAY, event, letters, run, send
 from tests.compat.conftest import available
 from tests.contract.table_sinks import CHANGING, FULL, SPARSE, ChangingTables, frame, kept
-from tests.pipelines_session import pipelines_session
+from tests.rigs.collect_events import TODAY, event, letters, run, send
+from tests.rigs.pipelines_session import pipelines_session
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.sinks import open_event_tables, open_lake

@@ -15,8 +15,8 @@ from tests.chaos.process_tree import descendants
 from tests.compat.conftest import available
 from tests.compat.earnings_in_cassandra import WAIT_S, running, totals, wait_for
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, send
-from tests.tls_files import TlsFiles
-from tests.waiting import wait_until
+from tests.rigs.tls_files import TlsFiles
+from tests.rigs.waiting import wait_until
 
 from tidelog.pipelines.cassandra_options import CassandraOptions, cassandra_options
 from tidelog.pipelines.framework.sinks.cassandra import CassandraTables

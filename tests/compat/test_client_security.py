@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import pytest
 from foreign.apache_kafka import ApacheKafka
 from foreign.broker_process import free_port
-from tests.certificates import Certificates
 from tests.compat.conftest import available
-from tests.waiting import wait_until
+from tests.rigs.certificates import Certificates
+from tests.rigs.waiting import wait_until
 
 from tidelog import Admin, Consumer, Producer, TopicPartition
 from tidelog.client.address import Address

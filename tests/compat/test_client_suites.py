@@ -1,8 +1,8 @@
 """Our clients' behaviour suites, as they stand in tests/integration, against Apache Kafka.
 
 They run against Tidelog in `make test`; what they claim must hold here too. The suites of groups start a
-broker with short timeouts of their own (tests/group_members/brokers.py); test_client_security.py asks Kafka
-for TLS and logins.
+broker with short timeouts of their own (tests/rigs/group_members/brokers.py); test_client_security.py asks
+Kafka for TLS and logins.
 """
 
 from __future__ import annotations

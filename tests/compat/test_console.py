@@ -10,7 +10,7 @@ import pytest
 from foreign.apache_kafka import ApacheKafka
 from tests.compat.conftest import available
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Consumer, Producer
 

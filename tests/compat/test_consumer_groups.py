@@ -14,10 +14,10 @@ from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import BROKERS, available
 from tests.compat.test_groups import join as join_foreign
 from tests.compat.test_groups import wait_for_shares
-from tests.group_members.brokers import GROUP_OPTIONS
-from tests.group_members.member import Member
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create
+from tests.rigs.group_members.brokers import GROUP_OPTIONS
+from tests.rigs.group_members.member import Member
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create
 
 
 @pytest.fixture(scope="module", params=BROKERS)

@@ -16,9 +16,9 @@ from foreign import toolchain
 from foreign.apache_kafka import ApacheKafka
 from foreign.broker_process import Tidelog
 from tests.compat.conftest import BROKERS
-from tests.exactly_once.brokers import TRANSACTION_OPTIONS
-from tests.exactly_once.loop import Command, Loop, librdkafka
-from tests.group_members.brokers import GROUP_OPTIONS
+from tests.rigs.exactly_once.brokers import TRANSACTION_OPTIONS
+from tests.rigs.exactly_once.loop import Command, Loop, librdkafka
+from tests.rigs.group_members.brokers import GROUP_OPTIONS
 
 EVENTS = 4
 RECORDS = 400

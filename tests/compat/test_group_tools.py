@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from foreign.apache_kafka import ApacheKafka
 from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import BROKERS, available
-from tests.group_members.brokers import GROUP_OPTIONS
-from tests.group_members.team import Team
-from tests.group_members.topics import create, fill
+from tests.rigs.group_members.brokers import GROUP_OPTIONS
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import create, fill
 
 GROUPS = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 TOPIC = "numbers"

@@ -1,7 +1,7 @@
 """Consumer groups of foreign clients: alone, side by side in one group, and over to the other protocol.
 
 The clients' drivers have a second trade, `member`, which speaks the lines that all members speak
-(tests/group_members); so any of them sit in one team here, and one checker serves them all.
+(tests/rigs/group_members); so any of them sit in one team here, and one checker serves them all.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.clients import CLIENTS
 from tests.compat.conftest import BROKERS, available
 from tests.compat.driver import Client
-from tests.group_members.brokers import GROUP_OPTIONS
-from tests.group_members.member import Member, Place
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill
+from tests.rigs.group_members.brokers import GROUP_OPTIONS
+from tests.rigs.group_members.member import Member, Place
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create, fill
 
 WAIT_S = 20
 BY_NAME = {client.name: client for client in CLIENTS}

@@ -22,9 +22,9 @@ from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
 from foreign.apache_kafka import ApacheKafka
 from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import available
-from tests.group_members.member import Place
-from tests.group_members.team import Team
-from tests.group_members.topics import create, fill
+from tests.rigs.group_members.member import Place
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import create, fill
 
 TOPIC, PARTITIONS = "numbers", 4
 PLACES = [(TOPIC, index) for index in range(PARTITIONS)]

@@ -13,10 +13,10 @@ from foreign import toolchain
 from foreign.apache_kafka import ApacheKafka
 from foreign.broker_process import BrokerProcess, Tidelog, free_port
 from foreign.kerberos import Realm
-from tests.certificates import Certificates
 from tests.compat.conftest import Tool, available
 from tests.compat.mixed_cluster import KAFKA, TIDELOG, MixedCluster
 from tests.compat.test_kerberos import SERVICE, by_keytab, listener_options
+from tests.rigs.certificates import Certificates
 
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError

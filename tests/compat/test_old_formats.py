@@ -20,7 +20,7 @@ from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat import workload
 from tests.compat.conftest import BROKER_OPTIONS, Tool, available
 from tests.compat.test_dump_log_segments import complaints, dump, files, gaps
-from tests.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
+from tests.rigs.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import MAGIC_V2, check_crc, iter_batches

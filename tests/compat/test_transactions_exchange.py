@@ -18,7 +18,7 @@ from foreign.broker_process import BrokerProcess, Tidelog
 from tests.compat.conftest import available
 from tests.compat.side_by_side.side import Side
 from tests.compat.side_by_side.transaction_requests import Producer, log_of, transactions
-from tests.exactly_once.producers import Confluent, read, wait_until
+from tests.rigs.exactly_once.producers import Confluent, read, wait_until
 
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch

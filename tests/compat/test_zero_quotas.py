@@ -9,7 +9,7 @@ from foreign.broker_process import BrokerProcess
 from tests.compat.conftest import available
 from tests.compat.mixed_cluster import KAFKA, TIDELOG, MixedCluster
 from tests.rigs.raw_client import RawClient
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.errors import ErrorCode
 from tidelog.wire.messages.alter_client_quotas import (

@@ -14,7 +14,7 @@ from typing import Any
 import confluent_kafka
 from confluent_kafka import Consumer, KafkaException, Producer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.delivered import headers_of, offset_of, place_of
+from tests.rigs.delivered import headers_of, offset_of, place_of
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 SEGMENT_BYTES = 1 << 20  # the least that Kafka 4 allows

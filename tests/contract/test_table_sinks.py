@@ -18,7 +18,7 @@ from tests.contract.table_sinks import (
     frame,
     kept,
 )
-from tests.pipelines_session import pipelines_session
+from tests.rigs.pipelines_session import pipelines_session
 
 from tidelog.pipelines.framework.sinks import lake as lakes
 from tidelog.pipelines.framework.sinks.lake import Lake, each_once, written

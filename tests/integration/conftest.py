@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from tests.exactly_once.brokers import transaction_broker
-from tests.group_members.brokers import group_broker
 from tests.integration.spark_session import spark as spark
 from tests.rigs.console_browser import browser as browser
 from tests.rigs.console_browser import page as page
+from tests.rigs.exactly_once.brokers import transaction_broker
+from tests.rigs.group_members.brokers import group_broker
 
 from tidelog.testing.broker_process import BrokerProcess
 
@@ -35,7 +35,7 @@ def bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def group_bootstrap(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a broker with short group timeouts (tests/group_members/brokers.py)."""
+    """The address of a broker with short group timeouts (tests/rigs/group_members/brokers.py)."""
     foreign = os.environ.get("TIDELOG_TEST_BOOTSTRAP")
     if foreign:
         yield foreign

@@ -24,7 +24,7 @@ from confluent_kafka.admin import ResourceType as ConfluentResource
 from joserfc import jwt
 from joserfc.jwk import RSAKey
 from tests.rigs.sasl_broker import KAFKA, UNSECURED, unsecured_token
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.testing.broker_process import BrokerProcess
 

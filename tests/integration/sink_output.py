@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
-from tests.delivered import headers_of, partition_of
+from tests.rigs.delivered import headers_of, partition_of
 
 _TIMEOUT_S = 60.0
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import (
     Admin,

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import confluent_kafka
 import pytest
-from tests.group_members.topics import create, fill
 from tests.integration.command_line import CommandLine
+from tests.rigs.group_members.topics import create, fill
 
 from tidelog.testing.broker_process import BrokerProcess
 

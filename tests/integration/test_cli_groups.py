@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from tests.group_members.team import Team
-from tests.group_members.topics import create, fill
 from tests.integration.command_line import CommandLine
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import create, fill
 
 from tidelog.cli.groups.command import INTERNAL_PREFIX
 from tidelog.spark.epoch_record import GROUP_PREFIX

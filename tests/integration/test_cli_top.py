@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 
 import pytest
-from tests.group_members.topics import create, fill
 from tests.integration.command_line import CommandLine
+from tests.rigs.group_members.topics import create, fill
 
 NewName = Callable[[], str]
 RECORDS = 20

@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.integration.command_line import CommandLine
 from tests.rigs.told_queries import QUERY_ID, told_query
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.testing import broker
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from tests.group_members.topics import create
 from tests.integration.command_line import WAIT_S, CommandLine
+from tests.rigs.group_members.topics import create
 from tests.rigs.raw_client import RawClient
 
 from tidelog.records.record import Record, encode_batch

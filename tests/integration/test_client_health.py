@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from tests.integration.consumer_faces import FACES, create_topic, end, produce, read, tp
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.client import Consumer, Producer, RebalanceListener, StreamConsumer, TopicPartition
 from tidelog.client.group.membership import MembershipState

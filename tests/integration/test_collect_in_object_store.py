@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import StreamingQueryException
-from tests.collect_events import TODAY, event, run, send
+from tests.rigs.collect_events import TODAY, event, run, send
 from tests.unit.pipelines.lake.object_store import BUCKET, ObjectStore, object_store
 
 from tidelog.pipelines.framework import events

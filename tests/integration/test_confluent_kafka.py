@@ -20,7 +20,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
-from tests.delivered import key_of, partition_of
+from tests.rigs.delivered import key_of, partition_of
 
 CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 WAIT_S = 20.0

@@ -13,8 +13,8 @@ import pytest
 from tests.rigs.cluster_thread import ClusterThread
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
 from tests.rigs.sasl_broker import port_of, sasl_broker
-from tests.tls_files import HOSTS, TlsFiles
-from tests.waiting import wait_until
+from tests.rigs.tls_files import HOSTS, TlsFiles
+from tests.rigs.waiting import wait_until
 
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from tidelog.client.resources import AlterConfigOp, ConfigResource, ResourceType

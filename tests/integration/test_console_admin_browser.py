@@ -12,7 +12,7 @@ from tests.rigs.cluster_thread import ClusterThread
 from tests.rigs.console_browser import go, heading, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.sasl_broker import port_of, sasl_broker
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from tidelog.console.settings import ClusterSettings

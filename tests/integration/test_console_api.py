@@ -17,7 +17,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.api import messages_api

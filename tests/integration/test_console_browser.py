@@ -16,7 +16,7 @@ from playwright.sync_api import Page, Route, expect
 from tests.integration.sasl_setup import ADMIN, closed_broker
 from tests.rigs.console_browser import go, heading, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.client.admin.admin import Admin

@@ -18,7 +18,7 @@ import httpx
 import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Producer, TopicPartition
 from tidelog.console import connection

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.rigs.cluster_thread import ClusterThread
 from tests.rigs.console_thread import ApiClient, ConsoleThread, console_settings
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Producer
 from tidelog.client.admin.admin import Admin

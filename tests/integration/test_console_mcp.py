@@ -23,7 +23,7 @@ from mcp.types import TextContent
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.oidc_browser import REDIRECT, Browser, settings_for
 from tests.rigs.oidc_provider import CLIENT_ID, OidcProvider
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Producer, TopicPartition
 from tidelog.client.resources import OffsetSpec

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.oidc_browser import REDIRECT, Browser, settings_for
 from tests.rigs.oidc_provider import CLIENT_ID, SECRET, Claims, OidcProvider
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.console.auth import oidc, oidc_provider
 from tidelog.console.settings import Grant, Listen, LoginSettings, Role, Way

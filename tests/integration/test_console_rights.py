@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.told_queries import RUNNING, running_pipeline
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.auth.audit import now_ms

@@ -17,7 +17,7 @@ from tests.rigs.told_queries import (
     told_query,
     write_incidents,
 )
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import Producer
 from tidelog.console.settings import MaskRule

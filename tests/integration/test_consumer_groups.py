@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.group_members import scenarios
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill
+from tests.rigs.group_members import scenarios
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create, fill
 
 TopicName = Callable[[], str]
 

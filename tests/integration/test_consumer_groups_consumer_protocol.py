@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.group_members.scenarios import share
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create
+from tests.rigs.group_members.scenarios import share
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create
 
 TopicName = Callable[[], str]
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from tests.group_members.topics import create, fill
-from tests.waiting import wait_until
+from tests.rigs.group_members.topics import create, fill
+from tests.rigs.waiting import wait_until
 
 from tidelog import (
     CommitFailedError,

@@ -19,7 +19,7 @@ from tests.integration.consumer_faces import (
     tp,
     values,
 )
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.client.consumer.errors import ConsumerTimeoutError
 from tidelog.pipelines.demo import run as demo

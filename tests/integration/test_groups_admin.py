@@ -26,9 +26,9 @@ from kafka import TopicPartition as PurePartition
 from kafka.admin import KafkaAdminClient, MemberToRemove
 from kafka.errors import GroupIdNotFoundError, GroupSubscribedToTopicError, NoError, UnknownMemberIdError
 from kafka.structs import OffsetAndMetadata
-from tests.group_members.member import Member, Place
-from tests.group_members.team import Team
-from tests.group_members.topics import create, fill
+from tests.rigs.group_members.member import Member, Place
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import create, fill
 
 WAIT_S = 20
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
-from tests.group_members import scenarios
-from tests.group_members.team import Team
-from tests.group_members.topics import create
+from tests.rigs.group_members import scenarios
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import create
 
 OURS = ["tidelog", "tidelog-async"]
 OTHERS = ["confluent", "kafka-python", "aiokafka"]

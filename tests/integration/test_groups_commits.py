@@ -10,10 +10,10 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from foreign.broker_process import BrokerProcess
-from tests.group_members.brokers import group_broker
-from tests.group_members.member import Place
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill
+from tests.rigs.group_members.brokers import group_broker
+from tests.rigs.group_members.member import Place
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create, fill
 
 CLIENTS = ["confluent", "kafka-python", "aiokafka"]
 

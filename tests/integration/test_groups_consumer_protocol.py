@@ -11,10 +11,10 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import ConsumerGroupState, ConsumerGroupType
 from confluent_kafka.admin import AdminClient, ConsumerGroupDescription
-from tests.group_members import scenarios
-from tests.group_members.scenarios import share
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill, grow
+from tests.rigs.group_members import scenarios
+from tests.rigs.group_members.scenarios import share
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create, fill, grow
 
 CLIENTS = ["confluent", "tidelog", "tidelog-async"]
 PAIRS = [("confluent", "confluent"), ("tidelog", "tidelog-async")]

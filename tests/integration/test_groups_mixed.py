@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.group_members import scenarios
-from tests.group_members.scenarios import in_order_of_ids, ranges
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create
+from tests.rigs.group_members import scenarios
+from tests.rigs.group_members.scenarios import in_order_of_ids, ranges
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create
 
 PAIRS = [
     ("confluent", "kafka-python"),

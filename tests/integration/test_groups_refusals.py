@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TypedDict, Unpack
 
 import pytest
-from tests.group_members.topics import create
+from tests.rigs.group_members.topics import create
 from tests.rigs.raw_client import RawClient
 
 from tidelog.errors import ErrorCode

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient, MemberToRemove
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create, fill
 
 CLIENTS = ["confluent", "kafka-python", "aiokafka"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from tests.integration.command_line import CommandLine
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog import Consumer, Producer
 from tidelog.client.admin.admin import Admin

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.served import SERVED
 from tidelog.testing.broker_process import BrokerProcess

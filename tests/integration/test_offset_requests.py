@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from foreign.broker_process import BrokerProcess
-from tests.group_members.brokers import group_broker
+from tests.rigs.group_members.brokers import group_broker
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic
 from tests.rigs.raw_transaction import RawTransactions

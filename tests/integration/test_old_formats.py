@@ -21,7 +21,7 @@ from kafka import KafkaConsumer
 from kafka import TopicPartition as KafkaPythonPartition
 from tests.integration.command_line import CommandLine
 from tests.integration.spark_topics import options, read_batch
-from tests.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
+from tests.rigs.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 
 from tidelog import Admin, Consumer, Producer
 from tidelog.cli import commands

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from tests.collect_events import TODAY, event, letters, run, send
+from tests.rigs.collect_events import TODAY, event, letters, run, send
 
 from tidelog.pipelines.framework import events, record_sink
 from tidelog.pipelines.framework.figures import figures_of

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog import (
     Admin,

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import TIMESTAMP_CREATE_TIME, Consumer, Message
 from confluent_kafka import TopicPartition as Assigned
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.delivered import key_of, partition_of
+from tests.rigs.delivered import key_of, partition_of
 
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.producer import (

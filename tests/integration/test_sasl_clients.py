@@ -37,7 +37,7 @@ from tests.integration.sasl_setup import (
     safe_bootstrap,
 )
 from tests.rigs.sasl_broker import unsecured_token
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 import tidelog.client as ours
 from tidelog.client.errors import AuthenticationError

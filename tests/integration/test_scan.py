@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 import tidelog
 from tidelog import ConfigError, ErrorCode, KafkaError, Producer

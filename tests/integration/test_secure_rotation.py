@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.integration.sasl_setup import ADMIN, WAIT_S, allow, closed_broker, safe_bootstrap
-from tests.tls_files import HOSTS, TlsFiles
+from tests.rigs.tls_files import HOSTS, TlsFiles
 
 import tidelog.client as ours
 from tidelog.client.errors import AuthenticationError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.integration.spark_topics import Stream, fill, options, schema_of
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.client.admin.admin import Admin
 from tidelog.client.consumer.partition_state import OffsetAndMetadata

@@ -15,7 +15,7 @@ from pyspark.sql.streaming import DataStreamWriter
 from tests.integration.sink_output import committed_records, committed_values
 from tests.integration.spark_topics import fill
 from tests.integration.test_spark_reports import told
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.spark.reported_queries import ReportedQuery
 from tidelog.spark.topic_batches import topic_batches

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer as ConfluentConsumer
 from confluent_kafka import Producer as ConfluentProducer
 from cryptography import x509
 from kafka import KafkaConsumer, KafkaProducer
-from tests.tls_files import TlsFiles, jks_store, pkcs12_store, pkcs12_trust
+from tests.rigs.tls_files import TlsFiles, jks_store, pkcs12_store, pkcs12_trust
 
 from tidelog.client import Admin, AlterConfigOp, ConfigResource, Consumer, NewTopic, Producer, ResourceType
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError

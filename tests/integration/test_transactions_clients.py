@@ -8,8 +8,8 @@ from functools import partial
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
 from confluent_kafka.admin import AdminClient
-from tests.exactly_once.producers import CLIENTS, Confluent, Transactional, fenced, read, wait_until
-from tests.group_members.topics import create
+from tests.rigs.exactly_once.producers import CLIENTS, Confluent, Transactional, fenced, read, wait_until
+from tests.rigs.group_members.topics import create
 
 TopicName = Callable[[], str]
 Open = Callable[..., Transactional]

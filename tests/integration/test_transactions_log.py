@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewTopic, OffsetSpec
-from tests.exactly_once.producers import TIMEOUT_S, Confluent, read, read_offsets, wait_until
-from tests.group_members.topics import create
+from tests.rigs.exactly_once.producers import TIMEOUT_S, Confluent, read, read_offsets, wait_until
+from tests.rigs.group_members.topics import create
 
 TopicName = Callable[[], str]
 

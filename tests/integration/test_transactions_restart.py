@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import IsolationLevel, KafkaException
 from foreign.broker_process import BrokerProcess, Tidelog
-from tests.exactly_once.brokers import transaction_broker
-from tests.exactly_once.producers import Confluent, fenced, read, wait_until
-from tests.group_members.topics import create
 from tests.integration.test_transactions_clients import committed
 from tests.integration.test_transactions_log import end_of
+from tests.rigs.exactly_once.brokers import transaction_broker
+from tests.rigs.exactly_once.producers import Confluent, fenced, read, wait_until
+from tests.rigs.group_members.topics import create
 
 from tidelog.records.batch import iter_batches
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 from tests.integration.consumer_faces import FACES, create_topic, end, produce, read, tp
 from tests.integration.sasl_setup import closed_broker
-from tests.tls_files import TlsFiles
-from tests.waiting import wait_until
+from tests.rigs.tls_files import TlsFiles
+from tests.rigs.waiting import wait_until
 
 from tidelog.client import Admin, Producer
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError

@@ -16,9 +16,9 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from foreign.broker_process import BrokerProcess
-from tests.exactly_once.brokers import transaction_broker
-from tests.exactly_once.producers import Confluent, read
-from tests.group_members.topics import create
+from tests.rigs.exactly_once.brokers import transaction_broker
+from tests.rigs.exactly_once.producers import Confluent, read
+from tests.rigs.group_members.topics import create
 from tests.rigs.raw_client import RawClient
 
 from tidelog.coordinator.stored_record import encode_key, encode_value

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.cli.console import Telling
 from tidelog.console.serve import ConsoleServer

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TypeVar
 
 import uvloop
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.broker.answer import HandlerResult, PromisedAnswer
 from tidelog.broker.network.connection import Connection

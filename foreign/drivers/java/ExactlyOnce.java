@@ -1,4 +1,4 @@
-// A consume-transform-produce loop with the Java client, as tests/exactly_once/worker.py has it for librdkafka:
+// A consume-transform-produce loop with the Java client, as tests/rigs/exactly_once/worker.py has it for librdkafka:
 // reads topic "in" in group "loop", writes every value turned around to the same partition of topic "out", and
 // commits the offsets with the records. Ends with code 3 when its producer is lost; never ends otherwise.
 

@@ -1,5 +1,5 @@
 // A member of a consumer group: told by lines of JSON on stdin, telling by lines of JSON on stdout.
-// The lines and the settings are described in tests/group_members/python_member.py.
+// The lines and the settings are described in tests/rigs/group_members/python_member.py.
 //
 // kafkajs says that a rebalance has begun, but may still hand out records of its last fetch then: so what it
 // had before is told as lost, whose end may lag, and not as revoked.

@@ -1,5 +1,5 @@
 // A member of a consumer group: told by lines of JSON on stdin, telling by lines of JSON on stdout.
-// The lines and the settings are described in tests/group_members/python_member.py.
+// The lines and the settings are described in tests/rigs/group_members/python_member.py.
 package main
 
 import (

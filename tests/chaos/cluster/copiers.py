@@ -4,7 +4,7 @@ Reads a topic as a member of a group, writes each value into the same partition 
 the transaction that wrote it (``value|copier.life.number``), and commits the offsets in the same transaction.
 Some transactions are aborted on purpose. A loop whose producer is lost ends with ``LOST``, and with ``STUCK``
 if librdkafka does not come back; whoever started it starts it again under the same transactional id. See
-``tests/exactly_once`` for the same with one broker.
+``tests/rigs/exactly_once`` for the same with one broker.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.clock import ManualClock
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker import audit_file
 from tidelog.broker.audit_file import AuditFile

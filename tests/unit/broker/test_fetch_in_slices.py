@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch, values
+from tests.rigs.waiting import wait_until
 from tests.unit.broker.handlers import test_fetch
 from tests.unit.broker.handlers.test_fetch import *  # noqa: F403
-from tests.waiting import wait_until
 
 from tidelog.broker import delayed_fetch
 from tidelog.broker.handlers import fetch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.app import Broker
 from tidelog.broker.follower_poll import FollowerPoll

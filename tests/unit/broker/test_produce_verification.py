@@ -8,7 +8,7 @@ import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch, values
 from tests.rigs.raw_transaction import RawTransactions, committed_values
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.errors import ErrorCode
 from tidelog.ids import TRANSACTION_STATE_TOPIC, TopicPartition

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.raw_client import RawClient
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.app import Broker
 from tidelog.errors import ErrorCode

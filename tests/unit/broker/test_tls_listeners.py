@@ -5,7 +5,7 @@ import ssl
 from pathlib import Path
 
 import pytest
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.broker.tls_listeners import TlsListeners
 from tidelog.errors import ConfigError

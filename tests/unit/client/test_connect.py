@@ -8,7 +8,7 @@ import ssl
 from typing import Any
 
 import pytest
-from tests.certificates import Certificates
+from tests.rigs.certificates import Certificates
 
 from tidelog.client.address import Address, canonical_addresses
 from tidelog.client.connect import open_connection

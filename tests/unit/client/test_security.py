@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.certificates import Certificates
+from tests.rigs.certificates import Certificates
 
 from tidelog.client.cluster import Cluster
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.old_formats import OLD_CODECS, Old, old_set
 from tests.rigs.coordinator import GroupHarness
+from tests.rigs.old_formats import OLD_CODECS, Old, old_set
 from tests.unit.coordinator.replay_modules import ReplayModules
 
 from tidelog.coordinator import runtime as runtime_module

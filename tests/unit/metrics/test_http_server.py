@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.metrics.http_server import (
     BadRequestError,

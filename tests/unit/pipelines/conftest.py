@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.pipelines_session import pipelines_session
+from tests.rigs.pipelines_session import pipelines_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.tls_files import TlsFiles, encrypted_pkcs8
+from tests.rigs.tls_files import TlsFiles, encrypted_pkcs8
 
 from tidelog.pipelines.cassandra_options import CassandraOptions
 from tidelog.pipelines.framework.sinks import cassandra_connection

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.rigs.otlp_collector import Collector
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.errors import ConfigError
 from tidelog.metrics.otlp_export import Target, endpoint_of

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.legacy_records import LegacyRecordBatch
 from kafka.record.legacy_records import LegacyRecordBatchBuilder as KafkaPythonBuilder
-from tests.old_formats import EVERY_FORMAT, Old, numbered_records, old_set, seen
+from tests.rigs.old_formats import EVERY_FORMAT, Old, numbered_records, old_set, seen
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import MAX_INT32, check_crc, header_at, iter_batches, leading_batches

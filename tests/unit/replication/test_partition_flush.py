@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid

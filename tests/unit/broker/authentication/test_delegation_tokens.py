@@ -17,7 +17,7 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.rigs.raw_client import RawClient
 from tests.rigs.sasl_broker import OPEN, authenticate, log_in, port_of, sasl_broker, shake_hands
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.authentication import delegation_tokens
 from tidelog.broker.authentication.delegation_tokens import DelegationTokens

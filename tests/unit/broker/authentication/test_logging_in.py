@@ -21,7 +21,7 @@ from tests.rigs.sasl_broker import (
     shake_hands,
     unsecured_token,
 )
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.authentication.authenticator import SaslAuthenticator
 from tidelog.errors import ErrorCode

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch, values
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.app import Broker
 from tidelog.broker.handlers import fetch

@@ -12,7 +12,7 @@ from types import GeneratorType
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch, values
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker.app import Broker
 from tidelog.broker.batch_validation import RequestValidation

@@ -6,8 +6,8 @@ import socket
 from pathlib import Path
 from typing import Any
 
+from tests.rigs.tls_files import TlsFiles
 from tests.rigs.tls_network import DEADLINE_S, TlsNetwork, ask
-from tests.tls_files import TlsFiles
 from tlslite.api import HandshakeSettings, TLSConnection
 from tlslite.messages import ClientHello
 

@@ -20,8 +20,8 @@ from typing import IO
 import pytest
 from cryptography import x509
 from cryptography.x509.oid import NameOID
+from tests.rigs.tls_files import TlsFiles
 from tests.rigs.tls_network import DEADLINE_S, TlsNetwork, ask, exchange, frame, receive
-from tests.tls_files import TlsFiles
 
 from tidelog.broker.network import tls_handshake
 from tidelog.broker.network.connection_quotas import ConnectionQuotas

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch
-from tests.waiting import wait_until
+from tests.rigs.waiting import wait_until
 
 from tidelog.broker import delayed_fetch
 from tidelog.broker.handlers import fetch, produce

@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import Any
 
+from tests.rigs.waiting import wait_until
 from tests.unit.client.producer.idempotent_broker import IdempotentBroker
-from tests.waiting import wait_until
 
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.producer.producer import Producer

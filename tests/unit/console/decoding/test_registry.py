@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.rigs.schema_registry import SchemaRegistry, send_body
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.console.records.decoding import registry as under_test
 from tidelog.console.records.decoding.problem import DecodeProblem

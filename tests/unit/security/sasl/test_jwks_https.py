@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import pytest
 from joserfc.jwk import RSAKey
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.clock import SystemClock
 from tidelog.errors import ConfigError

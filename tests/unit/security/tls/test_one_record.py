@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.tls_files import TlsFiles
+from tests.rigs.tls_files import TlsFiles
 
 from tidelog.security.tls.one_record import come_back_after_each_record
 

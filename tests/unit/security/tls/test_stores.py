@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
-from tests.tls_files import (
+from tests.rigs.tls_files import (
     TlsFiles,
     encrypted_pkcs8,
     jks_store,

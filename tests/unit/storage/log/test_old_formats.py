@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from tests.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 from tests.rigs.clock import ManualClock
+from tests.rigs.old_formats import EVERY_FORMAT, Old, in_sets, numbered_records, old_set, seen
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import MAGIC_V2, MAX_INT32, check_crc, iter_batches

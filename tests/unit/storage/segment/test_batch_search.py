@@ -14,7 +14,7 @@ from types import ModuleType
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.old_formats import EVERY_FORMAT, in_sets, numbered_records
+from tests.rigs.old_formats import EVERY_FORMAT, in_sets, numbered_records
 
 from tidelog.clock import SystemClock
 from tidelog.errors import CorruptRecordError, StorageError

@@ -45,8 +45,8 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from kafka.errors import KafkaError as PurePythonError
-from tests.delivered import offset_of, place_of
-from tests.group_members import tidelog_member
+from tests.rigs.delivered import offset_of, place_of
+from tests.rigs.group_members import tidelog_member
 
 from tidelog.errors import TidelogError
 

@@ -14,7 +14,7 @@ from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from tests.group_members.python_member import Line, Settings
+    from tests.rigs.group_members.python_member import Line, Settings
 
 POLL_S = 0.05
 AUTO_COMMIT_MS = 100

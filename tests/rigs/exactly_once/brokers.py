@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from foreign.broker_process import BrokerProcess
-from tests.group_members.brokers import group_broker
+from tests.rigs.group_members.brokers import group_broker
 
 TRANSACTION_OPTIONS = {
     "transaction.state.log.num.partitions": "4",

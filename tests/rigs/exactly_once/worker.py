@@ -1,6 +1,6 @@
 """A consume-transform-produce loop with librdkafka, as a process of its own that may be killed at any moment.
 
-    python -m tests.exactly_once.worker BOOTSTRAP TRANSACTIONAL_ID
+    python -m tests.rigs.exactly_once.worker BOOTSTRAP TRANSACTIONAL_ID
 
 Reads topic ``in`` as a member of group ``loop``, writes each value, turned around, into the same partition of
 topic ``out``, and commits the offsets with the records. Ends with code 3 when its producer is lost (fenced,
@@ -12,8 +12,8 @@ from __future__ import annotations
 import sys
 
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
-from tests.delivered import offset_of, place_of, value_of
-from tests.exactly_once.producers import NO_REBOOTSTRAP
+from tests.rigs.delivered import offset_of, place_of, value_of
+from tests.rigs.exactly_once.producers import NO_REBOOTSTRAP
 
 PER_TRANSACTION = 25
 LOST = 3

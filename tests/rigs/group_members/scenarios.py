@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from confluent_kafka.admin import AdminClient
-from tests.group_members.member import Member, Place
-from tests.group_members.team import Team
-from tests.group_members.topics import Stream, create, fill, grow
+from tests.rigs.group_members.member import Member, Place
+from tests.rigs.group_members.team import Team
+from tests.rigs.group_members.topics import Stream, create, fill, grow
 
 
 def share(member: Member) -> int:

@@ -24,8 +24,8 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 from foreign.broker_process import BrokerProcess, Tidelog
-from tests.exactly_once.producers import TIMEOUT_S, read
-from tests.group_members.topics import create
+from tests.rigs.exactly_once.producers import TIMEOUT_S, read
+from tests.rigs.group_members.topics import create
 from tests.rigs.raw_client import RawClient
 
 from tidelog.wire.messages.offset_fetch import (
@@ -44,7 +44,7 @@ Command = Callable[[str, str], Sequence[str]]
 
 
 def librdkafka(address: str, transactional_id: str) -> Sequence[str]:
-    return [sys.executable, "-m", "tests.exactly_once.worker", address, transactional_id]
+    return [sys.executable, "-m", "tests.rigs.exactly_once.worker", address, transactional_id]
 
 
 def tidelog(protocol: str = "classic") -> Command:
@@ -52,7 +52,7 @@ def tidelog(protocol: str = "classic") -> Command:
 
     def command(address: str, transactional_id: str) -> Sequence[str]:
         return [
-            *(sys.executable, "-m", "tests.exactly_once.tidelog_worker"),
+            *(sys.executable, "-m", "tests.rigs.exactly_once.tidelog_worker"),
             *(address, transactional_id, protocol),
         ]
 
@@ -94,7 +94,7 @@ class Loop:
     # Workers
 
     def start_worker(self, number: int) -> subprocess.Popen[bytes]:
-        root = Path(__file__).parents[2]
+        root = Path(__file__).parents[3]
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 self.commands[number](self.broker.address, f"worker-{number}"),

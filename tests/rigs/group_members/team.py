@@ -22,8 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any
 
-from tests.group_members.member import Event, Member, Place, command_member, python_member
-from tests.group_members.topics import committed
+from tests.rigs.group_members.member import Event, Member, Place, command_member, python_member
+from tests.rigs.group_members.topics import committed
 
 WAIT_S = 30.0
 

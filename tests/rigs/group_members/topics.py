@@ -9,8 +9,8 @@ from types import TracebackType
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
-from tests.delivered import place_of
-from tests.group_members.member import Place
+from tests.rigs.delivered import place_of
+from tests.rigs.group_members.member import Place
 
 TIMEOUT_S = 30.0
 

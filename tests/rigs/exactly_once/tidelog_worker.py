@@ -1,6 +1,6 @@
 """The consume-transform-produce loop of ``worker`` with our own clients.
 
-python -m tests.exactly_once.tidelog_worker BOOTSTRAP TRANSACTIONAL_ID PROTOCOL
+python -m tests.rigs.exactly_once.tidelog_worker BOOTSTRAP TRANSACTIONAL_ID PROTOCOL
 """
 
 from __future__ import annotations

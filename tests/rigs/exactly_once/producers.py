@@ -21,7 +21,7 @@ from kafka import TopicPartition as PythonPartition
 from kafka.consumer.group import ConsumerGroupMetadata
 from kafka.errors import InvalidProducerEpochError, ProducerFencedError
 from kafka.structs import OffsetAndMetadata as PythonOffset
-from tests.delivered import offset_of, value_of
+from tests.rigs.delivered import offset_of, value_of
 
 TIMEOUT_S = 30.0
 NO_REBOOTSTRAP = {"metadata.recovery.strategy": "none"}

@@ -24,7 +24,7 @@ Place = tuple[str, int]
 END_TIMEOUT_S = 20.0
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["pytest", "tests.group_members.python_member"])
+_CONTEXT.set_forkserver_preload(["pytest", "tests.rigs.group_members.python_member"])
 
 
 class Running(Protocol):
@@ -190,7 +190,7 @@ class Member:
 
 def python_member(settings: dict[str, Any]) -> Member:
     """A member with one of the Python clients."""
-    from tests.group_members import python_member as child
+    from tests.rigs.group_members import python_member as child
 
     ours, theirs = socket.socketpair()
     process = _CONTEXT.Process(target=child.run, args=(settings, theirs), daemon=True)
