@@ -23,7 +23,7 @@ from benchmarks.figures import Figures
 from benchmarks.page import MIN_ROUNDS, Results, Run
 from benchmarks.registry import BENCHMARKS, Benchmark
 
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "contributing" / "benchmarks.md"
 NO_RACES: Mapping[str, Callable[[Sequence[str]], int]] = {
     "attacks": crowds.main,
     "soak": soak.main,
@@ -67,10 +67,12 @@ def parse(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--report",
         action="store_true",
-        help="write docs/benchmarks.md after a partial run, too, the others as they were last",
+        help="write docs/contributing/benchmarks.md after a partial run, too, the others as they were last",
     )
     parser.add_argument(
-        "--report-only", action="store_true", help="run nothing, write docs/benchmarks.md of what was run"
+        "--report-only",
+        action="store_true",
+        help="run nothing, write docs/contributing/benchmarks.md of what was run",
     )
     arguments = parser.parse_args(given)
     unknown = set(arguments.benchmark) - set(BENCHMARKS)
@@ -152,7 +154,7 @@ class Session:
 
     def write_page(self) -> None:
         missing = self._results.write_page(BENCHMARKS, PAGE)
-        self._console.print("Report: docs/benchmarks.md")
+        self._console.print("Report: docs/contributing/benchmarks.md")
         for each in missing:
             self._console.print(f"[yellow]not on it: {each}[/yellow]")
 

@@ -1,4 +1,5 @@
-"""Stored results: JSON of each benchmark's last run, and the page docs/benchmarks.md written from it.
+"""Stored results: JSON of each benchmark's last run, and the page that is written from it
+(docs/contributing/benchmarks.md).
 
 A benchmark keeps its figures and conditions until it runs again, so the page can combine several runs, and
 further rounds of the same commit can be added. Sections without stored results are kept from the existing

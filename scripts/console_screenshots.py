@@ -1,4 +1,4 @@
-"""Take the pictures of ``docs/console.md``: ``python -m scripts.console_screenshots``.
+"""Take the pictures of ``docs/how-to/console.md``: ``python -m scripts.console_screenshots``.
 
 Without an address it starts a small cluster with traffic of its own (``console_demo_cluster``); otherwise
 ``URL CLUSTER`` name a console that runs already, best with a topic ``orders`` and a group ``shipping``. Needs
@@ -120,7 +120,7 @@ def gallery_text() -> str:
             "# Every page of the console",
             "",
             "Made by `python -m scripts.console_screenshots --gallery` from a small cluster of its own; what",
-            "each page is for is in [the console](../console.md).",
+            "each page is for is in [the console](../how-to/console.md).",
             "",
             f"| page | {' | '.join(THEMES)} |",
             f"|---|{'---|' * len(THEMES)}",

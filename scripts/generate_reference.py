@@ -136,11 +136,11 @@ _ACCESS_INTRODUCTION = """\
 
 <!-- Written by scripts/generate_reference.py from broker/required_access. Do not edit: run `make docs`. -->
 
-Every request, with the operations that its sender must be allowed where there is an
-[authorizer](../security.md#access-control). READ, WRITE, DELETE and ALTER bring DESCRIBE along, and
-ALTER_CONFIGS brings DESCRIBE_CONFIGS. What is missing is answered with TOPIC_AUTHORIZATION_FAILED (29),
-GROUP_AUTHORIZATION_FAILED (30), CLUSTER_AUTHORIZATION_FAILED (31) or TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-(53), after the kind of the resource, for the whole request unless the last column says otherwise.
+The operations that each request requires when an [authorizer](../how-to/security.md#access-control) is
+configured. READ, WRITE, DELETE and ALTER include DESCRIBE; ALTER_CONFIGS includes DESCRIBE_CONFIGS. A missing
+permission returns TOPIC_AUTHORIZATION_FAILED (29), GROUP_AUTHORIZATION_FAILED (30),
+CLUSTER_AUTHORIZATION_FAILED (31) or TRANSACTIONAL_ID_AUTHORIZATION_FAILED (53), by the type of the resource,
+for the whole request unless the last column says otherwise.
 """
 
 _CHANGEABLE = {"read-only": "no", "per-broker": "per broker", "cluster-wide": "cluster"}
@@ -207,7 +207,15 @@ def render_cassandra() -> str:
     """The page of the pipelines' options for Cassandra."""
     lines = ["| Option | Type | Default | Allowed | What it does |", "|---|---|---|---|---|"]
     lines += [
-        _row((f"`{each.name}`", each.type.name.lower(), _default(each), each.bounds() or "any", each.doc))
+        _row(
+            (
+                f"`{each.name}`",
+                each.type.name.lower(),
+                _default(each),
+                each.bounds() or "any",
+                _prose(each.doc),
+            )
+        )
         for each in CASSANDRA_OPTIONS.values()
     ]
     return "\n".join([_CASSANDRA_INTRODUCTION, *lines]) + "\n"
@@ -240,9 +248,9 @@ def render_metrics() -> str:
 _CLIENT_METRICS_INTRODUCTION = """# Figures of the clients
 
 Printed by `scripts/generate_reference.py` from `client/metric_catalog.py`; do not edit. What `metrics()` of a
-client returns and its reporters get, by Kafka's groups and names; how, is said in
-[the Python client](../client.md#metrics-and-logs). Every figure has the tag `client-id`, too. Figures without
-a counterpart in Java's clients are marked with a star.
+client returns and its reporters receive, by Kafka's groups and names; see
+[the Python client](../how-to/client.md#metrics-and-logs). Every metric also has the tag `client-id`. A star
+marks metrics that Java's clients do not have.
 """
 
 
@@ -298,7 +306,7 @@ def _client_tables(title: str, subjects: Mapping[str, Iterable[Option]]) -> Iter
                     each.type.name.lower(),
                     _default(each),
                     each.bounds() or "any",
-                    each.doc,
+                    _prose(each.doc),
                 )
             )
             for each in options
@@ -325,7 +333,7 @@ def _broker_table(options: Iterable[Option]) -> str:
             _default(each),
             each.bounds() or "any",
             _changeable(each),
-            each.doc,
+            _prose(each.doc),
         )
         lines.append(_row(cells))
     return "\n".join(lines) + "\n"
@@ -344,7 +352,7 @@ def _topic_table(options: Iterable[Option]) -> str:
             _default(each),
             each.bounds() or "any",
             synonyms or "none",
-            each.doc,
+            _prose(each.doc),
         )
         lines.append(_row(cells))
     return "\n".join(lines) + "\n"
@@ -355,7 +363,9 @@ def _group_table() -> str:
     for each in CONSUMER_OPTIONS:
         default = f"`{broker_synonym(each.name)}`"
         lines.append(
-            _row((f"`{each.name}`", each.type.name.lower(), default, each.bounds() or "any", each.doc))
+            _row(
+                (f"`{each.name}`", each.type.name.lower(), default, each.bounds() or "any", _prose(each.doc))
+            )
         )
     return "\n".join(lines) + "\n"
 
@@ -369,6 +379,11 @@ def _default(each: Option) -> str:
     if text is None:
         return "not set"
     return f"`{text}`" if text else "empty"
+
+
+def _prose(text: str) -> str:
+    """Text without links, where brackets before parentheses are just that."""
+    return text.replace("](", "]\\(")
 
 
 def _row(cells: Iterable[str]) -> str:

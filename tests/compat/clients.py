@@ -1,4 +1,4 @@
-"""The clients that the suite runs, and what each cannot do; docs/compatibility.md is printed from here."""
+"""The clients that the suite runs, and what each cannot do; source of docs/reference/compatibility.md."""
 
 from __future__ import annotations
 

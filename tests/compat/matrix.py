@@ -1,11 +1,11 @@
-"""Prints the table in docs/compatibility.md from what the suite declares: `python -m tests.compat.matrix`."""
+"""Prints the table of docs/reference/compatibility.md from the suite: `python -m tests.compat.matrix`."""
 
 from __future__ import annotations
 
 from foreign.toolchain import ROOT
 from tests.compat.clients import CLIENTS, FEATURES
 
-PAGE = ROOT / "docs" / "compatibility.md"
+PAGE = ROOT / "docs" / "reference" / "compatibility.md"
 BEGIN = "<!-- printed by `python -m tests.compat.matrix`; do not edit by hand -->\n"
 END = "<!-- end of the printed part -->\n"
 

@@ -19,7 +19,9 @@ def test_every_stored_form_is_read_to_its_last_record(
     broker: BrokerProcess, driver: Driver, topic: str
 ) -> None:
     if broker.label != "tidelog":
-        pytest.skip("Apache Kafka stores forms that stop consumers: `strict-records` in docs/deviations.md")
+        pytest.skip(
+            "Apache Kafka stores forms that stop consumers: `strict-records` in docs/reference/deviations.md"
+        )
     with RawClient("127.0.0.1", broker.port) as client:
         count = send_framed_batches(RawTopic(client, topic), without=NOT_READ.get(driver.client.name, ()))
     assert count > COUNT

@@ -1,7 +1,7 @@
 """A live Apache Kafka 3.9 cluster becomes a Tidelog cluster, broker by broker, while clients go on.
 
-The two ways of docs/migrating.md: new brokers take over the partitions of old ones (reassignment), or a
-broker is stopped and Tidelog started in its place, on its directory (nothing is copied).
+The two ways of docs/how-to/migrating.md: new brokers take over the partitions of old ones (reassignment),
+or a broker is stopped and Tidelog started in its place, on its directory (nothing is copied).
 """
 
 from __future__ import annotations

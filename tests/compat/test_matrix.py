@@ -1,4 +1,4 @@
-"""docs/compatibility.md and the suite say the same."""
+"""docs/reference/compatibility.md and the suite say the same."""
 
 from __future__ import annotations
 

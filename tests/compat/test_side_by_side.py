@@ -1,8 +1,8 @@
 """The same requests to Tidelog and to Apache Kafka: the answers have to be the same, field by field.
 
 The table of cases is in ``side_by_side``; what is meant to differ is on record in its deviations.py and
-explained in docs/deviations.md. With TIDELOG_ORACLE=host:port a Kafka that is running already is asked (a
-fresh one: a few cases change and restore configs of the broker).
+explained in docs/reference/deviations.md. With TIDELOG_ORACLE=host:port the suite uses a running
+Kafka (a fresh one: a few cases change and restore configs of the broker).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.compat.side_by_side.deviations import KNOWN, matches
 from tests.compat.side_by_side.side import Side
 from tests.compat.side_by_side.table import CASES
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "deviations.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "reference" / "deviations.md"
 OPTIONS = {
     "log.cleaner.backoff.ms": "200",
     "log.retention.check.interval.ms": "500",

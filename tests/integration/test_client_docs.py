@@ -57,7 +57,7 @@ def run(example: Example, servers: str, directory: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/client.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/how-to/client.md"])
 def test_every_example_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
     found = examples(document)
     assert found
@@ -69,7 +69,7 @@ def test_every_example_runs_and_prints_what_it_says(document: str, tmp_path: Pat
 
 
 def test_the_page_opens_with_an_example_of_every_kind() -> None:
-    opening = examples("docs/client.md")[:9]
+    opening = examples("docs/how-to/client.md")[:9]
     assert [each.heading for each in opening] == [
         "Produce",
         "Consume",

@@ -51,7 +51,7 @@ def broker_with(directory: Path, code: str, options: dict[str, str]) -> BrokerPr
 
 
 def test_the_documented_reporter_receives_the_metrics(tmp_path: Path) -> None:
-    text = section("observing.md", "A reporter of your own")
+    text = section("how-to/observing.md", "A reporter of your own")
     (tmp_path / "to_file.py").write_text(block(text, "python"), encoding="utf-8")
     lines = tmp_path / "metrics.jsonl"
     options = parse_properties(block(text, "properties")) | {"to.file.path": str(lines)}
@@ -197,7 +197,7 @@ def test_a_class_that_cannot_be_used_stops_the_start_with_one_sentence(
 
 
 def test_the_documented_authorizer_decides(tmp_path: Path) -> None:
-    text = section("security.md", "An authorizer of your own")
+    text = section("how-to/security.md", "An authorizer of your own")
     (tmp_path / "office_hours.py").write_text(block(text, "python"), encoding="utf-8")
     options = parse_properties(block(text, "properties"))
     allowed = {**options, "office.hours.users": "ANONY"}
@@ -291,7 +291,9 @@ def test_the_documented_reader_reads(bootstrap: str, topic_name: Callable[[], st
     topic = topic_name()
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics([NewTopic(topic)])
-    text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8").split("class of your own", 1)[1]
+    text = (
+        (ROOT / "docs" / "reference" / "cli.md").read_text(encoding="utf-8").split("class of your own", 1)[1]
+    )
     (tmp_path / "csv_reader.py").write_text(block(text, "python"), encoding="utf-8")
     shell = block(text, "sh")
     command = f"{sys.executable} -m tidelog produce {topic}"

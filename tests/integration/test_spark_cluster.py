@@ -1,7 +1,7 @@
 """``format("tidelog")`` on a Spark cluster: a standalone master and a worker, started from PySpark's jars.
 
-The jobs are handed in with ``spark-submit``, as docs/spark-cluster.md and docs/pipelines say, and run in an
-executor: another process than the driver, which finds the data source by itself.
+The jobs are handed in with ``spark-submit``, as docs/how-to/spark-cluster.md and docs/pipelines say, and run
+in an executor: another process than the driver, which finds the data source by itself.
 """
 
 from __future__ import annotations

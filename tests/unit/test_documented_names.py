@@ -111,7 +111,7 @@ def test_methods_of_clients_exist(page: Path) -> None:
 
 
 def test_the_table_of_administration_lists_methods_of_the_admin_client() -> None:
-    text = prose(ROOT / "docs" / "client.md")
+    text = prose(ROOT / "docs" / "how-to" / "client.md")
     section = text[text.index("\n## Administration") : text.index("\n## Testing")]
     rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("|")]
     listed = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
@@ -121,7 +121,7 @@ def test_the_table_of_administration_lists_methods_of_the_admin_client() -> None
 
 
 def test_the_classes_that_the_page_of_the_client_names_exist() -> None:
-    text = prose(ROOT / "docs" / "client.md")
+    text = prose(ROOT / "docs" / "how-to" / "client.md")
     named = {name for code in _CODE.findall(text) for name in re.findall(r"^([A-Z]\w*[a-z]\w*)\b", code)}
     modules = [
         importlib.import_module(found.name)

@@ -1,4 +1,4 @@
-"""Differences that are meant, each under the name by which docs/deviations.md explains it.
+"""Differences that are meant, each under the name by which docs/reference/deviations.md explains it.
 
 A deviation says which places of an answer may differ (a pattern: ``*`` stands for anything) and what our
 value there is; a difference at another place, or with another value, fails the case, and so does none at all.

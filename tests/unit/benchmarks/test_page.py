@@ -1,4 +1,4 @@
-"""What reaches docs/benchmarks.md: full rounds on a quiet machine, at least three, with their spread."""
+"""Which runs reach docs/contributing/benchmarks.md: at least three full rounds on a quiet machine."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def test_a_short_option_has_one_meaning(root: Any) -> None:
                     meanings[short] |= long
     assert meanings.pop("-n") == NUMBERS
     assert {short: long for short, long in meanings.items() if len(long) > 1} == {}
-    page = (Path(__file__).parents[3] / "docs/cli.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/reference/cli.md").read_text(encoding="utf-8")
     for short, longs in meanings.items():
         assert f"| `{short}` | `{longs.pop()}` |" in page
 

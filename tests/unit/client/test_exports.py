@@ -135,7 +135,7 @@ def test_only_what_most_programs_need_is_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", *[f"docs/{each.name}" for each in (ROOT / "docs").glob("*.md")]]
+    "page", ["README.md", *[each.relative_to(ROOT).as_posix() for each in (ROOT / "docs").rglob("*.md")]]
 )
 def test_the_pages_import_only_what_is_offered(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

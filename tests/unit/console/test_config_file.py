@@ -169,7 +169,7 @@ def test_a_secret_may_be_in_the_environment(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_the_file_of_the_documentation_is_right(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/console.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs/how-to/console.md").read_text(encoding="utf-8")
     (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "production.properties").write_text("")
     (tmp_path / "oidc.secret").write_text("secret")
