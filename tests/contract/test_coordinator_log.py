@@ -20,8 +20,8 @@ from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_ma
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.replication.partition import Partition
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 ME, OTHER = 1, 2
 

@@ -13,8 +13,8 @@ from tidelog.storage.cleaner.cleaning_pass import compact_now
 from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producers.producer_state import AppendOrigin
 
 DAY_MS = 86_400_000

@@ -33,8 +33,8 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 NAME = TopicPartition("topic", 0)
 MAX_FETCH_BYTES = 1 << 20

@@ -28,8 +28,8 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.timers import Timers
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 ME, OTHER = 1, 2
 SLOW_REPLICA, FAST_MS, SLOW_MS = 0.2, (1, 20), (200, 2_000)

@@ -58,11 +58,11 @@ from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.deadlines import Deadlines
 from tidelog.scheduling.slow_lane import SlowLane
-from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_loading import LoadProgress
 from tidelog.storage.directories.log_dirs_options import LogDirsOptions
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.log_dir import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
     from tidelog.broker.audit_topic import AuditTopic

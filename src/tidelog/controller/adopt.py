@@ -39,11 +39,11 @@ from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC, reason_invali
 from tidelog.errors import StorageError
 from tidelog.ids import NO_PRODUCER_ID, Uuid, random_uuid
 from tidelog.metadata.producer_ids import BLOCK_SIZE
-from tidelog.storage.directories.meta_properties import read_meta_properties
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.files import LEADER_EPOCH_FILE, parse_directory_name
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
 from tidelog.storage.log.partition_metadata import read_partition_metadata
+from tidelog.storage.log_dir.meta_properties import read_meta_properties
 from tidelog.storage.producers.producer_snapshots import ProducerSnapshots
 
 logger = logging.getLogger(__name__)

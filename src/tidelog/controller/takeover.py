@@ -41,8 +41,8 @@ from tidelog.metadata.secret_entries import SecretEntries
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, parent_of
 from tidelog.metadata.topic_options import check_topic_overrides
 from tidelog.metadata.unsupported_options import unmet_protection
-from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.files import DELETE_DIR_SUFFIX, parse_directory_name, suffixed_directory_name
+from tidelog.storage.log_dir.log_dir import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
     from tidelog.controller.adopt import FoundCluster, FoundTopic

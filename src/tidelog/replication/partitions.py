@@ -24,7 +24,7 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.replication_context import STANDALONE, ReplicationContext
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 logger = logging.getLogger(__name__)
 

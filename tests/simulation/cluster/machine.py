@@ -26,9 +26,9 @@ from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import SharedStore
 from tidelog.replication.partition import Partition
-from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.disk import Disk
+from tidelog.storage.log_dir.log_dir import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
     from tests.simulation.cluster.world import ClusterWorld

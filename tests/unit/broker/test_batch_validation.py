@@ -19,9 +19,9 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import Partition
 from tidelog.storage.disk import Disk
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
 from tidelog.storage.log.validation import ValidBatch
+from tidelog.storage.log_config import LogConfig
 
 NOW = 1_700_000_000_000
 WAIT_S = 20.0

@@ -31,7 +31,7 @@ from tidelog.scheduling.promise import Promise
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.files import OFFSET_INDEX_SUFFIX
 from tidelog.storage.log.log import Isolation
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.index_rebuild import INLINE_BYTES, RebuiltIndexes
 
 ME, OTHER, THIRD = 1, 2, 3

@@ -13,10 +13,10 @@ from tidelog.ids import random_uuid
 from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.directories.checkpoints import RECOVERY_POINT_FILE, OffsetCheckpoint
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.checkpoints import RECOVERY_POINT_FILE, OffsetCheckpoint
 from tidelog.storage.producers.producer_state import AppendOrigin
 
 NOW = 1_700_000_000_000

@@ -17,7 +17,7 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
 from tidelog.storage.disk import OutOfFilesError
 from tidelog.storage.log import log_files
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 SYNCED = LogConfig(flush_messages=1, min_insync_replicas=2)
 

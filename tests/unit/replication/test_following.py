@@ -19,9 +19,9 @@ from tidelog.records.batch import set_base_offset
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
 from tidelog.storage.disk import OutOfFilesError
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_files import LogFiles
 from tidelog.storage.log.log_shrinking import _CUT_OFF_AT_A_TIME
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.segment import Segment
 
 LAG_MS = 10_000

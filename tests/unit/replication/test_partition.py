@@ -18,8 +18,8 @@ from tidelog.replication.partition import ACKS_ALL, Partition
 from tidelog.storage.disk import Disk
 from tidelog.storage.files import OFFSET_INDEX_SUFFIX
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 ME, OTHER = 1, 2
 READ = Isolation.HIGH_WATERMARK

@@ -22,8 +22,8 @@ from tidelog.replication.partition import Partition
 from tidelog.storage.disk import is_out_of_files
 from tidelog.storage.log import log_files
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 ME = 1
 DEADLINE_S = 60.0

@@ -16,7 +16,7 @@ from tidelog.metadata.znodes import PartitionState, TopicAssignment
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 ME, OTHER = 1, 2
 

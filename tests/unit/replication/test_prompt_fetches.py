@@ -18,8 +18,8 @@ from tidelog.replication.fetch_loop import _BATCHES_PER_TURN, _PARTITIONS_PER_TU
 from tidelog.replication.leader_endpoint import Answers, FetchedPartition, OnAnswers, Positions
 from tidelog.replication.partition import Partition
 from tidelog.storage.log.log import AppendInfo, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 NAME = TopicPartition("topic", 0)
 DEADLINE_S = 60.0

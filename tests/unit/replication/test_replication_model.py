@@ -21,7 +21,7 @@ from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.replication.followers import Followers
 from tidelog.replication.partition import Partition
 from tidelog.storage.log.log import Isolation
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 LAG_MS = 10_000
 STEPS = 120

@@ -10,8 +10,8 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
 
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ from tidelog.storage.disk import Disk
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_appender import LogAppender
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producers.producer_snapshots import decode_snapshot
 
 NOW = 1_700_000_000_000

@@ -23,7 +23,7 @@ from tidelog.storage.cleaner.cleaner_worker import CompactionFailed
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.disk import OutOfFilesError
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 OpenLog = Callable[..., Log]
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -20,7 +20,7 @@ from tidelog.metadata.store import NodeExists, SessionExpired, SharedStore
 from tidelog.metadata.zookeeper import ZooKeeperStore
 from tidelog.metadata.zookeeper_settings import zookeeper_security
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.directories.meta_properties import Identity
+from tidelog.storage.log_dir.meta_properties import Identity
 
 logger = logging.getLogger(__name__)
 

@@ -16,13 +16,6 @@ from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.log import dump_entries as entries
 from tidelog.cli.log.dump_segment import dump_segment
 from tidelog.cli.output import counted, examples, remark
-from tidelog.storage.directories.checkpoints import (
-    CLEANER_FILE,
-    HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    RECOVERY_POINT_FILE,
-)
-from tidelog.storage.directories.meta_properties import META_PROPERTIES_FILE
 from tidelog.storage.files import (
     LEADER_EPOCH_FILE,
     LOG_SUFFIX,
@@ -32,6 +25,13 @@ from tidelog.storage.files import (
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
 )
+from tidelog.storage.log_dir.checkpoints import (
+    CLEANER_FILE,
+    HIGH_WATERMARK_FILE,
+    LOG_START_FILE,
+    RECOVERY_POINT_FILE,
+)
+from tidelog.storage.log_dir.meta_properties import META_PROPERTIES_FILE
 from tidelog.wire.internal_topics.decode import RecordSchemas
 from tidelog.wire.internal_topics.naming import CONSUMER_OFFSETS, TRANSACTION_STATE
 

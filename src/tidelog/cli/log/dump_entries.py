@@ -20,12 +20,12 @@ from tidelog.cli.log.index_check import (
 from tidelog.cli.log.segment_scan import ScannedBatch, base_offset_of, map_file, scan
 from tidelog.cli.output import RowStream, print_json, time_text
 from tidelog.ids import uuid_to_text
-from tidelog.storage.directories.checkpoints import OffsetCheckpoint
-from tidelog.storage.directories.meta_properties import read_meta_properties
 from tidelog.storage.disk import REAL_DISK
 from tidelog.storage.files import LOG_SUFFIX
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
 from tidelog.storage.log.partition_metadata import read_partition_metadata
+from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
+from tidelog.storage.log_dir.meta_properties import read_meta_properties
 from tidelog.storage.producers.producer_snapshots import decode_snapshot
 
 Columns = tuple[tuple[str, int], ...]

@@ -21,16 +21,16 @@ from tidelog.cli.output import counted, examples, is_terminal, print_json, print
 from tidelog.cli.shared_options import JsonOutput
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
-from tidelog.storage.directories.checkpoints import (
+from tidelog.storage.files import DELETE_DIR_SUFFIX, LOG_SUFFIX, parse_directory_name
+from tidelog.storage.log_dir.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     OffsetCheckpoint,
 )
-from tidelog.storage.directories.log_dir import CLEAN_SHUTDOWN_FILE
-from tidelog.storage.directories.meta_properties import read_meta_properties
-from tidelog.storage.files import DELETE_DIR_SUFFIX, LOG_SUFFIX, parse_directory_name
+from tidelog.storage.log_dir.log_dir import CLEAN_SHUTDOWN_FILE
+from tidelog.storage.log_dir.meta_properties import read_meta_properties
 
 EPILOG = examples("tidelog log verify data", "tidelog log verify data/orders-0")
 

@@ -29,10 +29,10 @@ from tidelog.storage.cleaner.cleaner_process import CleanerProcess, CompactionRu
 from tidelog.storage.cleaner.cleaner_worker import CompactionFailed
 from tidelog.storage.cleaner.cleaning_pass import CleaningPass, LogChanged
 from tidelog.storage.cleaner.compaction import BatchSkipped, CompactionDone
-from tidelog.storage.directories.log_dir import LogDir
 from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import log_dir_offline
 from tidelog.storage.log.log import Log
+from tidelog.storage.log_dir.log_dir import LogDir
 
 _MAX_DEATHS: Final = 3
 _RETRY_MS: Final = 60 * 60_000

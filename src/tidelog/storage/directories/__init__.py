@@ -1,1 +1,1 @@
-"""Log directories: finding, loading, moving and deleting the logs in them, and their upkeep."""
+"""A broker's log directories together: finding, loading, moving and deleting their logs, and upkeep."""

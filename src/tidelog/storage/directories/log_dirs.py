@@ -27,17 +27,17 @@ from tidelog.metrics.histogram import Histogram
 from tidelog.storage.cleaner.cleaner import Cleaner
 from tidelog.storage.cleaner.cleaner_process import CompactionRunner
 from tidelog.storage.directories.delayed_deletion import DelayedDeletion
-from tidelog.storage.directories.log_dir import LogDir
 from tidelog.storage.directories.log_dirs_loading import LoadProgress, LoadReport, LogLoading
 from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.directories.log_moves import LogMoves
-from tidelog.storage.directories.meta_properties import Identity, MetaProperties, agreed_identity, settled
 from tidelog.storage.directories.upkeep import Upkeep
 from tidelog.storage.disk import REAL_DISK, Disk, StagedRecordsLostError, is_out_of_files
 from tidelog.storage.files import STRAY_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.log_dir import LogDir
+from tidelog.storage.log_dir.meta_properties import Identity, MetaProperties, agreed_identity, settled
 
 _TELL_OF_FILES_EVERY_MS: Final = 60_000
 _CLOSED_AT_ONCE: Final = 500

@@ -25,7 +25,6 @@ from msgspec import Struct, field
 
 from tidelog.errors import LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
-from tidelog.storage.directories.log_dir import LogDir, PartitionDirectory
 from tidelog.storage.directories.log_registry import LogRegistry
 from tidelog.storage.disk import is_out_of_files
 from tidelog.storage.files import (
@@ -35,7 +34,8 @@ from tidelog.storage.files import (
     STRAY_DIR_SUFFIX,
 )
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.log_dir import LogDir, PartitionDirectory
 
 _LOADABLE: Final = ("", FUTURE_DIR_SUFFIX)
 _TELL_EVERY_MS: Final = 5000

@@ -12,7 +12,7 @@ from typing import Final, cast
 from msgspec import Struct, field
 
 from tidelog.records.batch_walk import DEFAULT_LIMITS, WalkLimits
-from tidelog.storage.log.log_config import MAX_INT64
+from tidelog.storage.log_config import MAX_INT64
 
 # What Kafka calls unlimited: the largest double there is, and anything near it.
 _UNLIMITED_BYTES_PER_SECOND: Final = 1e15

@@ -25,11 +25,11 @@ from typing import Final
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
-from tidelog.storage.directories.log_dir import LogDir
 from tidelog.storage.directories.log_registry import LogRegistry
 from tidelog.storage.disk import offline_on_error
 from tidelog.storage.files import FUTURE_DIR_SUFFIX, suffixed_directory_name
 from tidelog.storage.log.log import Isolation, Log
+from tidelog.storage.log_dir.log_dir import LogDir
 from tidelog.storage.segment.index_rebuild import IndexesNotReady
 
 _CHUNK_BYTES: Final = 1024 * 1024

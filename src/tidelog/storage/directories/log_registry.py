@@ -14,10 +14,10 @@ from tidelog.clock import Clock
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.storage.cleaner.cleaner import Cleaner
 from tidelog.storage.directories.delayed_deletion import DelayedDeletion
-from tidelog.storage.directories.log_dir import LogDir
 from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.log_dir import LogDir
 
 
 class LogRegistry(Protocol):

@@ -27,11 +27,11 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, 
 from typing import Any, Final
 
 from tidelog.errors import KafkaError, LogDirOfflineError, StorageError
-from tidelog.storage.directories.log_dir import LogDir
 from tidelog.storage.directories.log_registry import LogRegistry
 from tidelog.storage.disk import log_dir_offline
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import MAX_INT64
+from tidelog.storage.log_config import MAX_INT64
+from tidelog.storage.log_dir.log_dir import LogDir
 
 # A topic's flush.ms counts from its last flush, so looking once a second is near enough.
 _FLUSH_LOOK_MS: Final = 1000

@@ -27,13 +27,13 @@ from tidelog.storage.disk import offline_on_error
 from tidelog.storage.log import log_shrinking
 from tidelog.storage.log.leader_epochs import EpochEnd
 from tidelog.storage.log.log_appender import AppendInfo, LogAppender
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
 from tidelog.storage.log.log_files import LogFiles
 from tidelog.storage.log.log_loader import LoadedLog, LogLoader
 from tidelog.storage.log.log_reads import FetchSlice, Isolation, locate, nothing, out_of_range
 from tidelog.storage.log.partition_metadata import read_partition_metadata, write_partition_metadata
 from tidelog.storage.log.timestamp_search import TimestampAndOffset, TimestampSearch
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.segment import Segment
 
 # An enum's members are looked up at a price, which every fetch would pay several times.

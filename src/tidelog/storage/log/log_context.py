@@ -13,7 +13,7 @@ from tidelog.clock import Clock
 from tidelog.ids import TopicPartition
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.files import parse_directory_name
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 
 class LogContext(NamedTuple):

@@ -21,9 +21,9 @@ from tidelog.storage.disk import is_out_of_files, log_dir_offline, offline_on_er
 from tidelog.storage.files import DELETE_DIR_SUFFIX, LEADER_EPOCH_FILE, suffixed_directory_name
 from tidelog.storage.log.log_context import LogContext
 from tidelog.storage.log.log_loader import LoadedLog
-from tidelog.storage.segment.removed_segments import RemovedSegments
+from tidelog.storage.log.removed_segments import RemovedSegments
+from tidelog.storage.log.segment_swap import name_finally, name_swapped
 from tidelog.storage.segment.segment import Segment, running_loop
-from tidelog.storage.segment.segment_swap import name_finally, name_swapped
 
 # So many segments are closed and renamed in less than a millisecond.
 _RENAMED_AT_ONCE = 8

@@ -31,10 +31,11 @@ from tidelog.storage.files import (
     offset_of,
 )
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
-from tidelog.storage.log.log_config import MAX_INT64
 from tidelog.storage.log.log_context import LogContext
 from tidelog.storage.log.recovery import recover_segment
 from tidelog.storage.log.recovery_report import RecoveryReport
+from tidelog.storage.log.segment_swap import finish_interrupted_swap
+from tidelog.storage.log_config import MAX_INT64
 from tidelog.storage.producers.producer_replay import replay_batch
 from tidelog.storage.producers.producer_snapshots import ProducerSnapshots
 from tidelog.storage.producers.producer_state import ProducerState
@@ -43,7 +44,6 @@ from tidelog.storage.segment.mapped_index import CorruptIndexError
 from tidelog.storage.segment.offset_index import OffsetIndex
 from tidelog.storage.segment.segment import Segment
 from tidelog.storage.segment.segment_files import SegmentFiles
-from tidelog.storage.segment.segment_swap import finish_interrupted_swap
 from tidelog.storage.segment.segments import Segments
 from tidelog.storage.segment.time_index import TimeIndex
 

@@ -53,7 +53,7 @@ from tidelog.records.record_walker import (
     RecordWalker,
     renumbered,
 )
-from tidelog.storage.log.log_config import MAX_INT64, LogConfig
+from tidelog.storage.log_config import MAX_INT64, LogConfig
 from tidelog.storage.producers.producer_state import AppendOrigin
 
 _MIN_ENTRY_BYTES: Final = 14

@@ -20,7 +20,7 @@ from tidelog.records.batch import (
     is_known_format,
     iter_batches,
 )
-from tidelog.storage.log.large_batches import LARGE_BATCH_BYTES, passes_crc
+from tidelog.storage.segment.large_batches import LARGE_BATCH_BYTES, passes_crc
 
 
 def read_batches(

@@ -31,7 +31,7 @@ from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import HEADER_SIZE, Buffer, header_at
 from tidelog.storage.disk import REAL_DISK, Disk, LogFile
 from tidelog.storage.files import LOG_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment import batch_scan, batch_search
 from tidelog.storage.segment.index_rebuild import (
     INLINE_BYTES,

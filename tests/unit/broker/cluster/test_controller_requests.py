@@ -22,7 +22,7 @@ from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
 from tidelog.replication.leader_endpoint import Answers, OnAnswers, Positions
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionState,
     LeaderAndIsrRequest,

@@ -20,8 +20,8 @@ from tidelog.metadata.image import PartitionImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replication_context import ReplicationContext
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 from tidelog.wire.messages.alter_partition import (
     AlterPartitionRequest,
     AlterPartitionResponse,

@@ -37,7 +37,7 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.security.session import Session
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.wire.api import API_TABLE
 from tidelog.wire.codec import decode, encode
 

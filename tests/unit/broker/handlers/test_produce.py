@@ -26,7 +26,7 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.replication.append_group import AppendGroup
 from tidelog.scheduling.slices import Slices
 from tidelog.scheduling.slow_lane import SlowLane
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode

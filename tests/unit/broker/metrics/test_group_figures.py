@@ -14,8 +14,8 @@ from tidelog.ids import TopicPartition
 from tidelog.records.legacy import pack_legacy
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 
 
 def test_a_lag_is_as_old_as_the_last_look_before_its_first_record() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.directories.checkpoints import RECOVERY_POINT_FILE
+from tidelog.storage.log_dir.checkpoints import RECOVERY_POINT_FILE
 
 Tidelog = Callable[..., tuple[int, str, str]]
 

@@ -9,10 +9,10 @@ import pytest
 from tests.rigs.clock import ManualClock
 
 from tidelog.ids import TopicPartition
-from tidelog.storage.directories.checkpoints import RECOVERY_POINT_FILE, OffsetCheckpoint
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.checkpoints import RECOVERY_POINT_FILE, OffsetCheckpoint
 
 Tidelog = Callable[..., tuple[int, str, str]]
 

@@ -21,12 +21,12 @@ from tidelog.storage.cleaner.cleaner_process import CleanerProcess, CompactionRu
 from tidelog.storage.cleaner.cleaner_worker import CompactionEvent, CompactionFailed, Throttle
 from tidelog.storage.cleaner.cleaning_pass import CleaningPass
 from tidelog.storage.cleaner.compaction import CompactionDone, CompactionJob
-from tidelog.storage.directories.checkpoints import OffsetCheckpoint
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
 COMPACT = LogConfig(cleanup_policy=("compact",))

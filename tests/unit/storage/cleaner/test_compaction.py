@@ -23,7 +23,7 @@ from tidelog.storage.cleaner.compaction import CleanedGroup, SourceSegment, comp
 from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import Disk
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 
 @pytest.fixture

@@ -13,18 +13,18 @@ from tests.rigs.clock import ManualClock
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.directories.checkpoints import OffsetCheckpoint
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_loading import LoadProgress
 from tidelog.storage.directories.log_dirs_options import LogDirsOptions
-from tidelog.storage.directories.meta_properties import (
+from tidelog.storage.log.log import Log
+from tidelog.storage.log.partition_metadata import write_partition_metadata
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
+from tidelog.storage.log_dir.meta_properties import (
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
-from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
-from tidelog.storage.log.partition_metadata import write_partition_metadata
 
 CLUSTER = "3Db5QLSqSZieL3rJBUUegA"
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))

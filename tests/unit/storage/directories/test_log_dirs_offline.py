@@ -16,7 +16,7 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.disk import Disk
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -21,13 +21,13 @@ from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.storage.cleaner.cleaning_pass import compact_now
 from tidelog.storage.directories import log_moves
-from tidelog.storage.directories.checkpoints import OffsetCheckpoint
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_files import LogFiles
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
 
 T0 = TopicPartition("t", 0)
 

@@ -14,11 +14,11 @@ from tests.rigs.clock import ManualClock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.directories.checkpoints import OffsetCheckpoint
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
+from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
 from tidelog.storage.producers.producer_state import ProducerState
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

@@ -20,8 +20,8 @@ from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_ma
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_appender import AppendInfo
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producers.producer_state import AppendOrigin
 
 CONFIG = LogConfig(

@@ -14,8 +14,8 @@ from tidelog.records.compression import Codec
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_reads import AbortedTransaction
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producers.producer_state import AppendOrigin
 
 OpenLog = Callable[..., Log]

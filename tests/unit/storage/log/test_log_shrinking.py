@@ -15,7 +15,7 @@ from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_ma
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.files import CLEANED_SUFFIX
 from tidelog.storage.log.log import Isolation, Log
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.producers.producer_state import AppendOrigin
 from tidelog.storage.segment.segment import NumberedBatch, Segment
 

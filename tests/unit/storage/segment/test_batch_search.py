@@ -20,7 +20,7 @@ from tidelog.clock import SystemClock
 from tidelog.errors import CorruptRecordError, StorageError
 from tidelog.records.compression import Codec
 from tidelog.records.record import Record, encode_batch
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment import batch_search
 from tidelog.storage.segment.segment import Segment
 

@@ -12,7 +12,7 @@ from tests.rigs.clock import ManualClock
 from tidelog.records.batch import parse_header
 from tidelog.records.record import Record, encode_batch
 from tidelog.storage.disk import Disk
-from tidelog.storage.log.log_config import LogConfig
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.segment import Segment
 
 TIMEOUT_S = 30.0

@@ -13,8 +13,8 @@ from tidelog.records.record import Record, encode_batch
 from tidelog.storage.disk import Disk
 from tidelog.storage.files import CLEANED_SUFFIX
 from tidelog.storage.log.log import Log
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.log_context import LogContext
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.segment import NumberedBatch, Segment
 
 NOW = 1_700_000_000_000

@@ -5,7 +5,7 @@ import pytest
 from tidelog.errors import ConfigError
 from tidelog.records.batch import CREATE_TIME, LOG_APPEND_TIME
 from tidelog.records.compression import Codec
-from tidelog.storage.log.log_config import MAX_INT64, LogConfig
+from tidelog.storage.log_config import MAX_INT64, LogConfig
 
 
 def test_the_defaults_are_kafkas() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import StorageError
-from tidelog.storage.directories.directory_lock import DirectoryLock
+from tidelog.storage.log_dir.directory_lock import DirectoryLock
 
 # Java's FileChannel.tryLock is fcntl(F_SETLK) over the whole file, which is what this does.
 TRY_TO_LOCK = """

@@ -30,8 +30,8 @@ from tidelog.storage.files import (
     SWAP_SUFFIX,
     offset_of,
 )
-from tidelog.storage.log.log_config import LogConfig
 from tidelog.storage.log.recovery_report import RecoveryReport
+from tidelog.storage.log_config import LogConfig
 from tidelog.storage.segment.segment import Segment
 
 _KRAFT_SNAPSHOT = ".checkpoint" + DELETED_SUFFIX

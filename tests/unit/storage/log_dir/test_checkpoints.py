@@ -10,8 +10,8 @@ import pytest
 
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
-from tidelog.storage.directories.checkpoints import OffsetCheckpoint
 from tidelog.storage.disk import Disk
+from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
 
 OFFSETS = {TopicPartition("orders", 0): 1042, TopicPartition("a.b_c-d", 11): 2**62}
 

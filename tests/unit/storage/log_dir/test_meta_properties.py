@@ -8,7 +8,7 @@ import pytest
 
 from tidelog.errors import StorageError
 from tidelog.ids import uuid_from_text
-from tidelog.storage.directories.meta_properties import (
+from tidelog.storage.log_dir.meta_properties import (
     Identity,
     MetaProperties,
     agreed_identity,

@@ -24,21 +24,21 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
-from tidelog.storage.directories.checkpoints import (
+from tidelog.storage.disk import REAL_DISK, Disk
+from tidelog.storage.files import parse_directory_name
+from tidelog.storage.log_dir.checkpoints import (
     CLEANER_FILE,
     HIGH_WATERMARK_FILE,
     LOG_START_FILE,
     RECOVERY_POINT_FILE,
     OffsetCheckpoint,
 )
-from tidelog.storage.directories.directory_lock import DirectoryLock
-from tidelog.storage.directories.meta_properties import (
+from tidelog.storage.log_dir.directory_lock import DirectoryLock
+from tidelog.storage.log_dir.meta_properties import (
     MetaProperties,
     read_meta_properties,
     write_meta_properties,
 )
-from tidelog.storage.disk import REAL_DISK, Disk
-from tidelog.storage.files import parse_directory_name
 
 if TYPE_CHECKING:
     from tidelog.storage.log.log import Log
