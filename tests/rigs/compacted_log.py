@@ -9,8 +9,8 @@ from tests.rigs.clock import ManualClock
 from tidelog.records.batch import BatchHeader, iter_batches
 from tidelog.records.control import ControlType, EndTxnMarker, encode_end_txn_marker
 from tidelog.records.record import Record, decode_batch, encode_batch
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.cleaning_pass import compact_now
-from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log.log_context import LogContext

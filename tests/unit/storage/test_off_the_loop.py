@@ -16,9 +16,10 @@ from tests.rigs.faulty_disk import FaultyDisk
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, encode_batch
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.cleaner_process import InlineRunner
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
+from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.disk import Disk
 from tidelog.storage.log.leader_epochs import LeaderEpochCache
 from tidelog.storage.log.log import Isolation, Log

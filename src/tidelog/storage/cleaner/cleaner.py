@@ -25,11 +25,11 @@ from tidelog.clock import Clock
 from tidelog.errors import KafkaError, LogDirOfflineError, StorageError
 from tidelog.ids import TopicPartition
 from tidelog.storage.cleaner.cleanable import DirtyLog, examine
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.cleaner_process import CleanerProcess, CompactionRunner, WorkerDied
 from tidelog.storage.cleaner.cleaner_worker import CompactionFailed
 from tidelog.storage.cleaner.cleaning_pass import CleaningPass, LogChanged
 from tidelog.storage.cleaner.compaction import BatchSkipped, CompactionDone
-from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import log_dir_offline
 from tidelog.storage.log.log import Log
 from tidelog.storage.log_dir.log_dir import LogDir

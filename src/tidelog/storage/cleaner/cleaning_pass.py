@@ -16,6 +16,7 @@ from tidelog.clock import Clock
 from tidelog.errors import LogDirOfflineError, TidelogError
 from tidelog.storage.cleaner.cleanable import DirtyLog, examine
 from tidelog.storage.cleaner.cleaned_segment import remove_cleaned_files
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.compaction import (
     CleanedGroup,
     CompactionDone,
@@ -24,7 +25,6 @@ from tidelog.storage.cleaner.compaction import (
     compact,
 )
 from tidelog.storage.cleaner.record_filter import ActiveProducer
-from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import offline_on_error
 from tidelog.storage.files import CLEANED_SUFFIX, OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from tidelog.storage.log.log import Log

@@ -12,21 +12,8 @@ from typing import Final, cast
 from msgspec import Struct, field
 
 from tidelog.records.batch_walk import DEFAULT_LIMITS, WalkLimits
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.log_config import MAX_INT64
-
-# What Kafka calls unlimited: the largest double there is, and anything near it.
-_UNLIMITED_BYTES_PER_SECOND: Final = 1e15
-
-
-class CleanerOptions(Struct, frozen=True):
-    """How compaction is done; the defaults are Kafka's."""
-
-    enable: bool = True
-    dedupe_buffer_bytes: int = 128 * 1024 * 1024
-    io_buffer_bytes: int = 512 * 1024
-    load_factor: float = 0.9
-    max_bytes_per_second: float | None = None
-    backoff_ms: int = 15_000
 
 
 class LogDirsOptions(Struct, frozen=True):
@@ -60,16 +47,9 @@ class LogDirsOptions(Struct, frozen=True):
     @classmethod
     def from_options(cls, options: Mapping[str, object]) -> LogDirsOptions:
         """The options among ``options``, which have Kafka's names; other names are passed over."""
-
-        def named(names: Mapping[str, str]) -> dict[str, int]:
-            found = {names[name]: value for name, value in options.items() if name in names}
-            return cast("dict[str, int]", {name: value for name, value in found.items() if value is not None})
-
-        cleaner = named(_CLEANER_NAMES)
-        rate = cleaner.get("max_bytes_per_second")
-        if rate is not None and rate >= _UNLIMITED_BYTES_PER_SECOND:
-            del cleaner["max_bytes_per_second"]
-        return cls(**named(_NAMES), cleaner=CleanerOptions(**cleaner))  # type: ignore[arg-type]
+        found = {_NAMES[name]: value for name, value in options.items() if name in _NAMES}
+        values = cast("dict[str, int]", {name: value for name, value in found.items() if value is not None})
+        return cls(**values, cleaner=CleanerOptions.from_options(options))
 
 
 _NAMES: Final[dict[str, str]] = {
@@ -85,12 +65,4 @@ _NAMES: Final[dict[str, str]] = {
     "replica.alter.log.dirs.io.max.bytes.per.second": "move_bytes_per_second",
     "tidelog.message.max.uncompressed.bytes": "message_max_uncompressed_bytes",
     "tidelog.message.max.records": "message_max_records",
-}
-_CLEANER_NAMES: Final[dict[str, str]] = {
-    "log.cleaner.enable": "enable",
-    "log.cleaner.dedupe.buffer.size": "dedupe_buffer_bytes",
-    "log.cleaner.io.buffer.size": "io_buffer_bytes",
-    "log.cleaner.io.buffer.load.factor": "load_factor",
-    "log.cleaner.io.max.bytes.per.second": "max_bytes_per_second",
-    "log.cleaner.backoff.ms": "backoff_ms",
 }

@@ -17,12 +17,13 @@ from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.storage.cleaner.cleanable import examine
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.cleaner_process import CleanerProcess, CompactionRunner, InlineRunner, WorkerDied
 from tidelog.storage.cleaner.cleaner_worker import CompactionEvent, CompactionFailed, Throttle
 from tidelog.storage.cleaner.cleaning_pass import CleaningPass
 from tidelog.storage.cleaner.compaction import CompactionDone, CompactionJob
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
+from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.log.log import Log
 from tidelog.storage.log.log_context import LogContext
 from tidelog.storage.log_config import LogConfig

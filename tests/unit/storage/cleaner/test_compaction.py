@@ -18,9 +18,9 @@ from tidelog.records.control import ControlType
 from tidelog.records.record import Record, decode_batch, encode_batch
 from tidelog.records.record_codec import decode_records
 from tidelog.storage.cleaner.cleanable import examine
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.cleaning_pass import CleaningPass, LogChanged
 from tidelog.storage.cleaner.compaction import CleanedGroup, SourceSegment, compact, group_segments
-from tidelog.storage.directories.log_dirs_options import CleanerOptions
 from tidelog.storage.disk import Disk
 from tidelog.storage.log.log import Isolation, Log
 from tidelog.storage.log_config import LogConfig

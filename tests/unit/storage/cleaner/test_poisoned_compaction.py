@@ -18,12 +18,13 @@ from tidelog.ids import TopicPartition
 from tidelog.records.batch import CONTROL_BIT, parse_header
 from tidelog.records.compression import Codec, compress
 from tidelog.records.record import Record, encode_batch, join_batch
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.cleaner.cleaner_process import CleanerProcess, InlineRunner, WorkerDied
 from tidelog.storage.cleaner.cleaner_worker import CompactionEvent
 from tidelog.storage.cleaner.cleaning_pass import compact_now
 from tidelog.storage.cleaner.compaction import CompactionJob
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
+from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.segment.batch_records import BatchRecords
 
 CODECS = list(Codec)

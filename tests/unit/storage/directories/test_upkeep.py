@@ -14,8 +14,9 @@ from tests.rigs.clock import ManualClock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.record import Record, encode_batch
+from tidelog.storage.cleaner.cleaner_options import CleanerOptions
 from tidelog.storage.directories.log_dirs import LogDirs
-from tidelog.storage.directories.log_dirs_options import CleanerOptions, LogDirsOptions
+from tidelog.storage.directories.log_dirs_options import LogDirsOptions
 from tidelog.storage.log.log import Log
 from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dir.checkpoints import OffsetCheckpoint
