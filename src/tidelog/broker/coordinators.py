@@ -15,8 +15,8 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+from tidelog.broker.coordinator_links import CoordinatorLinks
 from tidelog.broker.coordinator_log import PartitionLog
-from tidelog.broker.membership import CoordinatorLinks
 from tidelog.broker.transaction_markers import TransactionMarkers
 from tidelog.broker.transaction_verification import TransactionVerification
 from tidelog.clock import Clock

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from tidelog.broker.coordinator_links import CoordinatorLinks
 from tidelog.broker.nearest_replica import NearestReplica
-from tidelog.broker.transaction_verification import PartitionAdder
 from tidelog.clock import Clock
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.features import FeatureUpdate
@@ -33,10 +33,7 @@ from tidelog.wire.api import ApiKey
 if TYPE_CHECKING:
     # A sixth of all modules, which a broker needs when it is ready, and not before.
     from tidelog.controller.cluster.context import ReplicaAssignment
-    from tidelog.coordinator.transaction.markers import MarkerWriter
-    from tidelog.coordinator.transaction.service import TransactionCoordinator
     from tidelog.metrics.page import Page
-    from tidelog.wire.messages.produce import ProduceRequest, ProduceResponse
 
 
 ServedApis = tuple[ApiKey, ...]
@@ -106,19 +103,6 @@ class Admin(Protocol):
 
     async def update_features(self, updates: Sequence[FeatureUpdate], *, validate_only: bool = False) -> None:
         """Finalize feature levels; raises the refusal, in which case none of them changed."""
-
-
-class CoordinatorLinks(Protocol):
-    """How the coordinators here reach partitions and coordinators on all brokers."""
-
-    def markers(self, local: MarkerWriter) -> MarkerWriter:
-        """A writer of markers anywhere, over the one for partitions here."""
-
-    def transactions(self, local: TransactionCoordinator) -> PartitionAdder:
-        """The coordinators of all brokers, over the one here."""
-
-    async def produce(self, broker_id: int, request: ProduceRequest, timeout_ms: float) -> ProduceResponse:
-        """Have another broker write records; raises what keeps it from being asked."""
 
 
 class Serve(Protocol):

@@ -11,11 +11,12 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tidelog.broker.authentication.credentials import has_scram_users
-from tidelog.broker.membership import Admin
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.metadata.dynamic_config import Edit
 from tidelog.metadata.image import MetadataImage
 from tidelog.security.sasl.scram_credential import BY_LABEL, ScramCredential, ScramMechanism
 
@@ -32,6 +33,13 @@ class BootstrapUser:
     name: str
     password: str = field(repr=False)
     mechanism: ScramMechanism = ScramMechanism.SHA_256
+
+
+class UserAdmin(Protocol):
+    """Changes users."""
+
+    async def change_user_config(self, name: str, edit: Edit) -> None:
+        """Replace the SCRAM credentials and quotas of a user with the result of ``edit``."""
 
 
 def bootstrap_user(config: BrokerConfig, environment: Mapping[str, str]) -> BootstrapUser | None:
@@ -53,7 +61,7 @@ def bootstrap_user(config: BrokerConfig, environment: Mapping[str, str]) -> Boot
     return BootstrapUser(name, password, BY_LABEL[label.upper()])
 
 
-async def create_bootstrap_user(user: BootstrapUser, image: MetadataImage, admin: Admin) -> None:
+async def create_bootstrap_user(user: BootstrapUser, image: MetadataImage, admin: UserAdmin) -> None:
     """Make the user, if nobody could log in otherwise."""
     if has_scram_users(image):
         if user.name not in image.user_configs:
