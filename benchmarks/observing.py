@@ -39,7 +39,7 @@ LEFT_OUT: Mapping[str, Mapping[str, str]] = {
         "        partition.counts.bytes_out += found.length\n": "",
         "payer = self._payer(connection, frame, request) if self._quotas.on_fetch else None": "payer = None",
     },
-    "broker/dispatch.py": {"request_time = self.request_time\n": "request_time = None\n"},
+    "broker/exchange/dispatch.py": {"request_time = self.request_time\n": "request_time = None\n"},
     "replication/partition.py": {"        self.counts.fetch_requests += 1\n": ""},
     "broker/network/connection.py": {"observer = self._network.observer\n": "observer = None\n"},
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tidelog.broker.required_access import REQUIRED, Access, Need
+from tidelog.broker.access.required_access import REQUIRED, Access, Need
 from tidelog.client.metric_catalog import FAMILIES as CLIENT_FAMILIES
 from tidelog.client.metric_catalog import WITHOUT_MEANING, is_kafkas
 from tidelog.client.options import admin, consumer, producer
@@ -134,7 +134,7 @@ collector under the same names.
 _ACCESS_INTRODUCTION = """\
 # What is checked where
 
-<!-- Written by scripts/generate_reference.py from broker/required_access. Do not edit: run `make docs`. -->
+<!-- Written by scripts/generate_reference.py from access/required_access. Do not edit: run `make docs`. -->
 
 The operations that each request requires when an [authorizer](../how-to/security.md#access-control) is
 configured. READ, WRITE, DELETE and ALTER include DESCRIBE; ALTER_CONFIGS includes DESCRIBE_CONFIGS. A missing

@@ -8,7 +8,7 @@
     │   └── LogDirOfflineError      an I/O error took a whole log directory away
     └── WireError                   bytes from a peer that no message can be read from
 
-``KafkaError`` may be raised anywhere below ``broker/``; ``broker/dispatch`` is the one place that
+``KafkaError`` may be raised anywhere below ``broker/``; ``broker/exchange/dispatch`` is the one place that
 turns it into a response. ``WireError`` closes the connection it came from and nothing else.
 """
 

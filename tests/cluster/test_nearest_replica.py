@@ -11,7 +11,7 @@ from tests.rigs.cluster_thread import ClusterThread
 from tests.rigs.raw_client import RawClient
 
 from tidelog import Admin, Consumer, NewTopic, Producer
-from tidelog.broker.delayed_fetch import Fetch
+from tidelog.broker.fetch.delayed_fetch import Fetch
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.metadata.image import PartitionImage

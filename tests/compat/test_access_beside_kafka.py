@@ -27,7 +27,7 @@ from tests.compat.side_by_side.compare import differences
 from tests.compat.side_by_side.side import UNKNOWN_ID, Side
 from tests.compat.test_side_by_side import OPTIONS
 
-from tidelog.broker.required_access import REQUIRED
+from tidelog.broker.access.required_access import REQUIRED
 from tidelog.ids import Uuid
 
 _HEX = re.compile(r"(?!0{32})[0-9a-f]{32}")

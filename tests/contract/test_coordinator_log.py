@@ -10,7 +10,7 @@ import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.memory_log import MemoryLog
 
-from tidelog.broker.coordinator_log import PartitionLog
+from tidelog.broker.coordination.coordinator_log import PartitionLog
 from tidelog.coordinator.log import CoordinatorLog
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid

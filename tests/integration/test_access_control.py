@@ -14,8 +14,8 @@ from tests.rigs.guarded_broker import ADDRESSES, ALICE, BOB, OPTIONS, ROOT, Guar
 from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import batch
 
+from tidelog.broker.access.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.app import Broker
-from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.controller.config_changes import ResourceType as ConfigType
 from tidelog.errors import ConfigError, ErrorCode
 from tidelog.ids import ZERO_UUID

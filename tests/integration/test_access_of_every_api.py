@@ -15,7 +15,7 @@ import pytest
 from tests.rigs.guarded_broker import ROOT, GuardedBroker, rule
 from tests.rigs.raw_topic import batch
 
-from tidelog.broker.required_access import REQUIRED
+from tidelog.broker.access.required_access import REQUIRED
 from tidelog.broker.served import SERVED
 from tidelog.errors import ErrorCode
 from tidelog.ids import Uuid

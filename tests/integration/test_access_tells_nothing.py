@@ -31,7 +31,7 @@ from tests.rigs.cluster_thread import ClusterThread
 from tests.rigs.guarded_broker import ADDRESSES, ALICE, OPTIONS, ROOT, GuardedBroker, name_clients
 from tests.rigs.raw_client import RawClient
 
-from tidelog.broker.required_access import REQUIRED
+from tidelog.broker.access.required_access import REQUIRED
 from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import Uuid

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 from tests.rigs.sasl_ssl_broker import sasl_ssl_broker
 
 from tidelog import Admin, NewTopic
-from tidelog.broker.answer import HandlerResult
 from tidelog.broker.app import Broker
+from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection, RequestHandler
 from tidelog.wire.api import ApiKey
 from tidelog.wire.headers import parse_request_header

@@ -1,4 +1,4 @@
-"""A coordinator's log in memory: the twin of ``broker/coordinator_log``, with hooks for what can go wrong.
+"""A coordinator's log in memory: the twin of ``broker/coordination/coordinator_log``, with planned failures.
 
 ``autocommit`` is a single replica, whose appends are committed at once; without it a test calls ``commit``.
 ``fail_next`` makes the next append raise. ``crash`` gives the log that another broker would find: without

@@ -19,10 +19,10 @@ from typing import TypeVar
 import uvloop
 from tests.rigs.tls_files import TlsFiles
 
-from tidelog.broker.answer import HandlerResult, PromisedAnswer
+from tidelog.broker.network.answer import HandlerResult, PromisedAnswer
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network, NetworkLimits
-from tidelog.broker.tls_listeners import TlsListeners
+from tidelog.broker.network.tls_listeners import TlsListeners
 from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session

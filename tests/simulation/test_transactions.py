@@ -13,7 +13,7 @@ from tests.simulation.transaction_world import TransactionWorld
 from tests.simulation.transactional_producer import TIMEOUT_MS, TransactionalProducer
 from tests.simulation.world import Actor, Link, World
 
-from tidelog.broker.transaction_verification import UNVERIFIED_OK, TransactionVerification
+from tidelog.broker.coordination.transaction_verification import UNVERIFIED_OK, TransactionVerification
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.runtime import Runtime
 from tidelog.scheduling.promise import Promise

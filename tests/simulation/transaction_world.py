@@ -14,9 +14,9 @@ from typing import Any, cast
 
 from tests.simulation.world import World
 
-from tidelog.broker.coordinator_log import PartitionLog
-from tidelog.broker.transaction_markers import TransactionMarkers
-from tidelog.broker.transaction_verification import TransactionVerification
+from tidelog.broker.coordination.coordinator_log import PartitionLog
+from tidelog.broker.coordination.transaction_markers import TransactionMarkers
+from tidelog.broker.coordination.transaction_verification import TransactionVerification
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError

@@ -9,7 +9,7 @@ from tests.simulation.transaction_history import Attempt, TransactionHistory
 from tests.simulation.transaction_world import TransactionWorld, code_of
 from tests.simulation.world import Call, Life, Sleep
 
-from tidelog.broker.transaction_verification import Operation
+from tidelog.broker.coordination.transaction_verification import Operation
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.ending import EndRequest

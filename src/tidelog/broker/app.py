@@ -20,22 +20,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker import log_levels
-from tidelog.broker.authorization import OPEN, Authorization
-from tidelog.broker.batch_validation import ValidationThreads
-from tidelog.broker.dispatch import Dispatcher
-from tidelog.broker.fetch_services import FetchServices
-from tidelog.broker.fetch_session import FetchSessions
+from tidelog.broker.access.authorization import OPEN, Authorization
+from tidelog.broker.access.request_sizes import RequestSizes
+from tidelog.broker.exchange.dispatch import Dispatcher
+from tidelog.broker.exchange.services import Services
+from tidelog.broker.fetch.fetch_services import FetchServices
+from tidelog.broker.fetch.fetch_session import FetchSessions
 from tidelog.broker.handlers.fetch import FetchHandler
 from tidelog.broker.handlers.produce import ProduceHandler, ProduceServices
-from tidelog.broker.loop_watchdog import LoopWatchdog
 from tidelog.broker.membership import Admin, Membership, OpenMetadata, RestOfBroker
 from tidelog.broker.metadata_cache import MetadataCache
+from tidelog.broker.metrics.loop_watchdog import LoopWatchdog
 from tidelog.broker.network.ip_overrides import IpOverrides
 from tidelog.broker.network.network import Network
 from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
+from tidelog.broker.produce.batch_validation import ValidationThreads
 from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
-from tidelog.broker.request_sizes import RequestSizes
-from tidelog.broker.services import Services
 from tidelog.broker.state import BrokerState, LifeCycle, StartGivenUp
 from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock
@@ -65,15 +65,15 @@ from tidelog.storage.log_config import LogConfig
 from tidelog.storage.log_dir.log_dir import CLEAN_SHUTDOWN_FILE
 
 if TYPE_CHECKING:
-    from tidelog.broker.audit_topic import AuditTopic
-    from tidelog.broker.authentication.delegation_tokens import DelegationTokens
-    from tidelog.broker.authentication.sasl_listener import Authentication
+    from tidelog.broker.access.audit_topic import AuditTopic
+    from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
+    from tidelog.broker.access.authentication.sasl_listener import Authentication
     from tidelog.broker.cluster.membership import ClusterMembership
-    from tidelog.broker.coordinators import Coordinators
+    from tidelog.broker.coordination.coordinators import Coordinators
     from tidelog.broker.metrics.service import MetricsService
+    from tidelog.broker.network.tls_listeners import TlsListeners
     from tidelog.broker.quotas.address_quotas import AddressQuotas
     from tidelog.broker.telemetry.client_telemetry import ClientTelemetry
-    from tidelog.broker.tls_listeners import TlsListeners
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +154,7 @@ class Broker:
         theirs, and nobody who waits for the broker to be ready has to wait for those.
         """
         if self._coordinators is None:
-            from tidelog.broker.coordinators import Coordinators
+            from tidelog.broker.coordination.coordinators import Coordinators
 
             self._coordinators = Coordinators(
                 self.config,
@@ -178,7 +178,7 @@ class Broker:
     def delegation_tokens(self) -> DelegationTokens:
         """The delegation tokens of the cluster; a broker on which nobody logs in does without."""
         if self._delegation_tokens is None:
-            from tidelog.broker.authentication.delegation_tokens import DelegationTokens
+            from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
 
             self._delegation_tokens = DelegationTokens(self.config, self.store, self._feed, self.clock)
             self._undo.append(self._delegation_tokens.close)
@@ -258,7 +258,7 @@ class Broker:
         self.producer_ids = ProducerIds(self.store, config.node_id)
         if config.str("authorizer.class.name").strip():
             # Not loaded by a broker that is open to everybody.
-            from tidelog.broker.opening_access import open_authorization
+            from tidelog.broker.access.opening_access import open_authorization
 
             self.authorization = await open_authorization(
                 config, self.store, self.membership.shared_store, self.clock
@@ -363,7 +363,7 @@ class Broker:
         self._logged_requests = slow_ms, logs_all
         if slow_ms >= 0 or logs_all:
             # Not loaded before somebody wants it.
-            from tidelog.broker.request_log import RequestLog
+            from tidelog.broker.exchange.request_log import RequestLog
 
             request_log = RequestLog(times, slow_ms)
             self.network.observe(request_log, request_log.answers if logs_all else None)
@@ -374,7 +374,7 @@ class Broker:
         if not any(each.uses_tls for each in self.config.listeners):
             return None
         # Not before: a broker without TLS starts without it.
-        from tidelog.broker.tls_listeners import TlsListeners
+        from tidelog.broker.network.tls_listeners import TlsListeners
 
         opened = TlsListeners(self.config, self.config.listeners)
         self.dynamic_configs.listener_stores = opened
@@ -384,7 +384,10 @@ class Broker:
     async def _open_authentication(self) -> None:
         """Have clients of SASL listeners log in before the dispatcher hears of them."""
         if "tidelog.bootstrap.user" in self.config.raw or "TIDELOG_BOOTSTRAP_USER" in os.environ:
-            from tidelog.broker.authentication.bootstrap_user import bootstrap_user, create_bootstrap_user
+            from tidelog.broker.access.authentication.bootstrap_user import (
+                bootstrap_user,
+                create_bootstrap_user,
+            )
 
             first_user = bootstrap_user(self.config, os.environ)
             if first_user is not None:
@@ -392,8 +395,8 @@ class Broker:
         if not self.config.sasl:
             # A broker without SASL listeners is ready without what they need.
             return
-        from tidelog.broker.authentication.credentials import UserCredentials
-        from tidelog.broker.authentication.sasl_listener import Authentication
+        from tidelog.broker.access.authentication.credentials import UserCredentials
+        from tidelog.broker.access.authentication.sasl_listener import Authentication
 
         self.delegation_tokens.start()
         credentials = UserCredentials(self._feed, self.delegation_tokens)
@@ -462,7 +465,7 @@ class Broker:
         if log is None or log.audit_topic is None or log.audit_buffer is None:
             return
         # Not loaded where there is no such topic.
-        from tidelog.broker.audit_topic import AuditPlaces, AuditTopic
+        from tidelog.broker.access.audit_topic import AuditPlaces, AuditTopic
 
         places = AuditPlaces(
             self.config.node_id,
@@ -483,7 +486,9 @@ class Broker:
 
     async def warm_up(self) -> None:
         """Load the coordinators and the handlers that no request has asked for yet, between requests."""
-        await import_in_steps([*modules_of("tidelog.coordinator"), "tidelog.broker.coordinators"])
+        await import_in_steps(
+            [*modules_of("tidelog.coordinator"), "tidelog.broker.coordination.coordinators"]
+        )
         _ = self.coordinators
         await self._dispatcher.warm_up()
         # Not before: importing a large module is one step, and no request's.

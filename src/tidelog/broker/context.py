@@ -1,6 +1,6 @@
 """What a handler gets to know about the request it answers, besides the request itself.
 
-Made by ``broker/dispatch`` for every request that goes through the generic path; passed as the first
+Made by ``broker/exchange/dispatch`` for every request that goes through the generic path; passed as the first
 argument of every ``handle`` function in ``broker/handlers``.
 """
 

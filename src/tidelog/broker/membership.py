@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tidelog.broker.coordinator_links import CoordinatorLinks
-from tidelog.broker.nearest_replica import NearestReplica
+from tidelog.broker.coordination.coordinator_links import CoordinatorLinks
+from tidelog.broker.fetch.nearest_replica import NearestReplica
 from tidelog.clock import Clock
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.features import FeatureUpdate

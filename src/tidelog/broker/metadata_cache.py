@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
-from tidelog.broker.authorized_operations import TOPIC_OPERATIONS
+from tidelog.broker.access.authorized_operations import TOPIC_OPERATIONS
 from tidelog.errors import ErrorCode
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.znodes import NO_LEADER, BrokerRegistration

@@ -1,7 +1,7 @@
 """The seam between a coordinator and its log: append, read, truncate before.
 
-``broker/coordinator_log`` puts it on a partition that this broker leads; ``tests/rigs/memory_log`` is
-its twin in memory. Both pass ``tests/contract/test_coordinator_log.py``.
+``broker/coordination/coordinator_log`` puts it on a partition that this broker leads;
+``tests/rigs/memory_log`` is its twin in memory. Both pass ``tests/contract/test_coordinator_log.py``.
 """
 
 from __future__ import annotations

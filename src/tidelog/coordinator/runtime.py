@@ -17,7 +17,7 @@ State that is in no record (who waits for a rebalance, timers) may be changed by
 ``Result.then``, which is told when the records are committed or have failed.
 
 Everything runs on one loop, or on none: tests drive a runtime with ``MemoryLog`` and ``ManualClock``.
-Used by ``coordinator/group`` and ``coordinator/transaction``; wired by ``broker/coordinators``.
+Used by ``coordinator/group`` and ``coordinator/transaction``; wired by ``broker/coordination/coordinators``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What the options of a SASL listener come to, read together and checked: its mechanisms and their lines.
 
 ``BrokerConfig`` reads them at start and before every dynamic change, and refuses with what is raised here;
-``broker/authentication`` makes mechanisms of them. Nothing that looks like protection is passed over: a
-mechanism, a class or a login module that cannot be honoured is refused by its name, with the way out.
+``broker/access/authentication`` makes mechanisms of them. Nothing that looks like protection is passed over:
+a mechanism, a class or a login module that cannot be honoured is refused by its name, with the way out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Whoever cannot answer at once hands out a promise and settles it from another command, a timer, a change of a
 partition: a member's JoinGroup waits until the rest of its group has joined, a fetch until there are records.
 It is not an asyncio future on purpose: callbacks run in the call that settles, and nobody pays for a task or
-a context. ``broker/dispatch`` makes the answer of a request out of what a coordinator promises, and
+a context. ``broker/exchange/dispatch`` makes the answer of a request out of what a coordinator promises, and
 ``broker/network/connection`` sends it; tests look at ``done``; whoever runs on a loop may await it.
 
 A promise is settled once; later attempts raise. Errors are passed on, not raised again. A ``KafkaError``

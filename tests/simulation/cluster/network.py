@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
-from tidelog.broker.answer import NOT_YET, HandlerResult, Part, PromisedAnswer, StagedAnswer
+from tidelog.broker.network.answer import NOT_YET, HandlerResult, Part, PromisedAnswer, StagedAnswer
 from tidelog.broker.network.inbox import KeptFrame
 from tidelog.errors import WireError
 from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 
 if TYPE_CHECKING:
-    from tidelog.broker.dispatch import Dispatcher
+    from tidelog.broker.exchange.dispatch import Dispatcher
 
 CLIENTS = "clients"
 _ORDER_S = 1e-7

@@ -17,7 +17,7 @@ def loaded():
     return sum(name.startswith("tidelog.") for name in sys.modules)
 
 async def main():
-    names = [*modules_of("tidelog.coordinator"), "tidelog.broker.coordinators"]
+    names = [*modules_of("tidelog.coordinator"), "tidelog.broker.coordination.coordinators"]
     warming = asyncio.create_task(import_in_steps(names))
     counts = [loaded()]
     while not warming.done():

@@ -82,7 +82,7 @@ def test_a_start_imports_no_command_line_library() -> None:
     code = (
         "import sys, tidelog.cli.main, tidelog.cli.start, tidelog.broker.process\n"
         "tidelog.cli.start.parse(['--listen', 'x:1', '--set', 'a=b'])\n"
-        "late = {'argparse', 'typer', 'rich', 'kazoo', 'tidelog.broker.coordinators'}\n"
+        "late = {'argparse', 'typer', 'rich', 'kazoo', 'tidelog.broker.coordination.coordinators'}\n"
         "print(*sorted(late & sys.modules.keys()))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -8,9 +8,9 @@ from typing import TypeVar
 import pytest
 from tests.unit.coordinator.offsets.coordinator import Coordinator
 
-from tidelog.broker.answer import NotAnswerable
+from tidelog.broker.coordination.offset_parts import PARTITIONS_AT_ONCE, in_parts, is_wide
 from tidelog.broker.handlers import offset_fetch
-from tidelog.broker.offset_parts import PARTITIONS_AT_ONCE, in_parts, is_wide
+from tidelog.broker.network.answer import NotAnswerable
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.shard import DELETED_AT_ONCE, GroupShard
 from tidelog.coordinator.runtime import Producer

@@ -10,7 +10,7 @@ import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.replica_set import ReplicaSet
 
-from tidelog.broker.nearest_replica import NearestReplica
+from tidelog.broker.fetch.nearest_replica import NearestReplica
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.listeners import Listener

@@ -25,8 +25,8 @@ from tidelog.broker.cluster.registration import register, wait_until_missed
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.broker.cluster.remote_transactions import BrokerLinks
 from tidelog.broker.cluster.throttles import Throttles
+from tidelog.broker.fetch.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.membership import RestOfBroker, Serve
-from tidelog.broker.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
 from tidelog.client.address import Address
 from tidelog.clock import Clock

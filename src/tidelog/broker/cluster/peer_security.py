@@ -14,7 +14,7 @@ import logging
 import ssl
 from typing import TYPE_CHECKING, cast
 
-from tidelog.broker.authentication.mechanisms import jaas_options, jaas_trust
+from tidelog.broker.access.authentication.mechanisms import jaas_options, jaas_trust
 from tidelog.client.address import Address
 from tidelog.client.security import Security, SecurityProtocol
 from tidelog.client.security.mechanisms import Dialogue, plain

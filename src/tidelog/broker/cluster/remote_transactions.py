@@ -1,7 +1,7 @@
 """Transactions across brokers: markers into partitions that others lead, and questions to coordinators
 elsewhere.
 
-Both have a local side that does not know of other brokers (``broker/transaction_markers``,
+Both have a local side that does not know of other brokers (``broker/coordination/transaction_markers``,
 ``coordinator/transaction``); here each request is split by who leads what, the parts for others go over the
 network, and the answers come back as one. A broker that does not answer counts as NOT_LEADER_OR_FOLLOWER or
 NOT_COORDINATOR: whoever asked tries again, and by then somebody else may lead.

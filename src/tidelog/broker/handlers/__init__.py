@@ -1,1 +1,1 @@
-"""One file per API; ``broker.dispatch`` holds the table that names them."""
+"""One file per API; ``broker/served`` lists them, and ``broker/exchange/dispatch`` calls them."""

@@ -8,7 +8,7 @@ transaction version 2 do not send it: TxnOffsetCommit 5 adds the partition by it
 from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
-from tidelog.broker.coordinators import Coordinators
+from tidelog.broker.coordination.coordinators import Coordinators
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.service import without_producer_fenced
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition

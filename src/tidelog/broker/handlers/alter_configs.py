@@ -7,8 +7,8 @@ use. Changes are durable and in effect when the answer leaves. Loggers cannot be
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.config_access import require_config_access
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.config_access import require_config_access
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import ConfigResource, check_entries

@@ -8,8 +8,8 @@ UNSUPPORTED_VERSION for all groups where the protocol is not served.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.authorized_operations import group_operations
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.authorized_operations import group_operations
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.consumer.validation import check_served
 from tidelog.coordinator.group.service import GroupCoordinator

@@ -12,9 +12,9 @@ Differences: see ``coordinator/group/consumer`` (regular expressions, the order 
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.caller import caller_of
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.coordination.caller import caller_of
 from tidelog.coordinator.group.consumer.validation import check_heartbeat, check_served
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.scheduling.promise import Promise

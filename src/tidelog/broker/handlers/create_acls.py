@@ -2,13 +2,14 @@
 
 Rules of a request succeed and fail one by one; those of one pattern are written together. A rule that is
 there already is no error. They hold on this broker when the answer leaves, and on others a moment later.
-SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a rule that cannot be (``broker/acl_requests``).
+SECURITY_DISABLED without an authorizer; INVALID_REQUEST for a rule that cannot be
+(``broker/access/acl_requests``).
 """
 
 from __future__ import annotations
 
-from tidelog.broker.acl_requests import binding_of, without_rules
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.acl_requests import binding_of, without_rules
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.store import TooLargeError

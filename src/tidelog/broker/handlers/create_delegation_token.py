@@ -10,8 +10,8 @@ broker of a cluster makes them, not the controller alone.
 
 from __future__ import annotations
 
-from tidelog.broker.authentication.delegation_tokens import DelegationTokens
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.security.acls.model import Operation, ResourceType

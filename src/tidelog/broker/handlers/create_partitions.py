@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas

@@ -17,7 +17,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
-from tidelog.broker.authorization import Authorization, refusal
+from tidelog.broker.access.authorization import Authorization, refusal
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas

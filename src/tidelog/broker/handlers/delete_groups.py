@@ -10,7 +10,7 @@ member join meanwhile, the group stays, and the answer is NON_EMPTY_GROUP.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError

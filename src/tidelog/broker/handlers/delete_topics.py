@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from tidelog.broker.authorization import Authorization, refusal
+from tidelog.broker.access.authorization import Authorization, refusal
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas

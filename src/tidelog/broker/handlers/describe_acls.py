@@ -6,8 +6,8 @@ of the future is INVALID_REQUEST, where Kafka closes the connection.
 
 from __future__ import annotations
 
-from tidelog.broker.acl_requests import filter_of, without_rules
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.acl_requests import filter_of, without_rules
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.scheduling.slices import Slices

@@ -6,8 +6,8 @@ version 1 a client that wants one gets MISMATCHED_ENDPOINT_TYPE. No broker is ev
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.authorized_operations import NOT_ASKED, cluster_operations
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.authorized_operations import NOT_ASKED, cluster_operations
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage

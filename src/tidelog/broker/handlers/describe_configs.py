@@ -14,8 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tidelog.broker import log_levels
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.config_access import require_config_access
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.config_access import require_config_access
 from tidelog.broker.context import RequestContext
 from tidelog.controller.config_changes import ResourceType
 from tidelog.controller.topic_names import validate_topic_name

@@ -8,8 +8,8 @@ for none; renewers and those who asked for a token count as its owners.
 
 from __future__ import annotations
 
-from tidelog.broker.authentication.delegation_tokens import DelegationTokens
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.security.delegation_token import DelegationToken

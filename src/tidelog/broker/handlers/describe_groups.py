@@ -8,8 +8,8 @@ Groups that it may not describe are GROUP_AUTHORIZATION_FAILED.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.authorized_operations import group_operations
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.authorized_operations import group_operations
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError

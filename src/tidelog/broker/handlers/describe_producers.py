@@ -7,7 +7,7 @@ twice, with the same list.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError

@@ -11,8 +11,8 @@ import heapq
 from collections.abc import Iterator
 from itertools import islice
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.authorized_operations import topic_operations
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.authorized_operations import topic_operations
 from tidelog.broker.context import RequestContext
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError

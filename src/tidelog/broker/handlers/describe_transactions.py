@@ -6,7 +6,7 @@ and the coordinator's errors where another broker has to be asked; each for its 
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.coordinator.transaction.transaction import Transaction

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tidelog.broker.authentication.credentials import credential_of
+from tidelog.broker.access.authentication.credentials import credential_of
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage

@@ -8,7 +8,7 @@ its leader.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.controller.topics import ElectionType

@@ -1,18 +1,18 @@
 """Fetch 4 to 18: records of partitions, as ranges of log files.
 
-Behaviour as in Kafka: incremental sessions (KIP-227, ``broker/fetch_session``), topics by id since version
-13, long polls until ``min_bytes`` are there or ``max_wait_ms`` are over, ``max_bytes`` of request and
+Behaviour as in Kafka: incremental sessions (KIP-227, ``broker/fetch/fetch_session``), topics by id since
+version 13, long polls until ``min_bytes`` are there or ``max_wait_ms`` are over, ``max_bytes`` of request and
 partition as limits that the first batch of the first partition that has one may exceed, ``fetch.max.bytes``
 above all, leader epochs fenced, diverging epochs reported, aborted transactions listed for readers of
-committed records. A request that cannot be served at once waits (``broker/delayed_fetch``); an unknown
+committed records. A request that cannot be served at once waits (``broker/fetch/delayed_fetch``); an unknown
 partition among known ones does not end a wait, any other error does. One that is long, or whose session is,
 is read, served and answered in slices (``slow_lane``).
 
 A follower reads to the end of the log, and tells by what it asks for what it has. Of partitions whose
 replication is throttled it gets nothing while too much has been copied, unless it is in sync
-(``replication/throttle``). Within a session its fetches go a way of their own (``broker/follower_poll``).
-Consumers read up to the high watermark, at followers, too, if they speak version
-11 or later; a leader may send them to a follower near by (KIP-392, ``broker/nearest_replica``).
+(``replication/throttle``). Within a session its fetches go a way of their own
+(``broker/fetch/follower_poll``). Consumers read up to the high watermark, at followers, too, if they speak
+version 11 or later; a leader may send them to a follower near by (KIP-392, ``broker/fetch/nearest_replica``).
 
 Consumers that have got more than their quota are answered with nothing and have to pause (``broker/quotas``).
 
@@ -26,11 +26,10 @@ import logging
 from collections.abc import Generator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.answer import Answer, NotAnswerable, PromisedAnswer
-from tidelog.broker.authorization import READ_TOPIC
-from tidelog.broker.delayed_fetch import PARTITION_BYTES, RACKS_SINCE, READ_COMMITTED, Fetch
-from tidelog.broker.fetch_services import FetchServices
-from tidelog.broker.fetch_session import (
+from tidelog.broker.access.authorization import READ_TOPIC
+from tidelog.broker.fetch.delayed_fetch import PARTITION_BYTES, RACKS_SINCE, READ_COMMITTED, Fetch
+from tidelog.broker.fetch.fetch_services import FetchServices
+from tidelog.broker.fetch.fetch_session import (
     FINAL_EPOCH,
     FetchContext,
     FetchSessions,
@@ -39,7 +38,8 @@ from tidelog.broker.fetch_session import (
     PartitionKey,
     Wanted,
 )
-from tidelog.broker.follower_poll import TOPIC_IDS_SINCE, FollowerPoll
+from tidelog.broker.fetch.follower_poll import TOPIC_IDS_SINCE, FollowerPoll
+from tidelog.broker.network.answer import Answer, NotAnswerable, PromisedAnswer
 from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.errors import WireError
 from tidelog.scheduling.promise import Promise

@@ -11,9 +11,9 @@ here it is answered when the topic is there.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.coordinators import Coordinators
+from tidelog.broker.coordination.coordinators import Coordinators
 from tidelog.broker.endpoints import endpoints_of
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage

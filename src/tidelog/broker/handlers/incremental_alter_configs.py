@@ -13,8 +13,8 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from tidelog.broker import log_levels
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.config_access import require_config_access
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.config_access import require_config_access
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.controller.config_changes import (

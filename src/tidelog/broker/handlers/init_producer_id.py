@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.service import TransactionCoordinator, without_producer_fenced

@@ -12,9 +12,9 @@ Differences: a client without a client id gets a member id that begins with a da
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.caller import caller_of
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.coordination.caller import caller_of
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import KafkaError
 from tidelog.scheduling.promise import Promise

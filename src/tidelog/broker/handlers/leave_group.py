@@ -11,8 +11,8 @@ from collections.abc import Awaitable
 
 from msgspec.structs import replace
 
-from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
+from tidelog.broker.coordination.caller import caller_of
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.yielding import yielding_every

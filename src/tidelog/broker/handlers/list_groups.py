@@ -7,7 +7,7 @@ is COORDINATOR_LOAD_IN_PROGRESS, so that nobody takes a part for the whole.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.scheduling.promise import Promise

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.partition_errors import OnOffline, error_code
 from tidelog.errors import ErrorCode, KafkaError

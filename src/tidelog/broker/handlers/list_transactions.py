@@ -10,7 +10,7 @@ Differences: letters beyond ASCII in an expression match nothing, and a very lar
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.service import TransactionCoordinator

@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.authorization import Authorization
-from tidelog.broker.authorized_operations import cluster_operations, topic_operations
+from tidelog.broker.access.authorization import Authorization
+from tidelog.broker.access.authorized_operations import cluster_operations, topic_operations
 from tidelog.broker.context import RequestContext
 from tidelog.broker.long_responses import EncodedResponse
 from tidelog.broker.membership import Admin

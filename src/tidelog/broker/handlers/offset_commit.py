@@ -9,8 +9,8 @@ retention of their own (``retention_time_ms``).
 Who commits without being a member (generation -1) may do so while the group has no members; the group comes
 into being with its first offset.
 
-Difference: a commit of very many partitions is written in several batches (``broker/offset_parts``). Kafka
-writes one, and refuses what does not fit.
+Difference: a commit of very many partitions is written in several batches
+(``broker/coordination/offset_parts``). Kafka writes one, and refuses what does not fit.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.offset_parts import in_parts, is_wide, merged
+from tidelog.broker.coordination.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError

@@ -2,8 +2,8 @@
 
 Topics and partitions that do not exist are UNKNOWN_TOPIC_OR_PARTITION, topics that the group's members read
 GROUP_SUBSCRIBED_TO_TOPIC; deleting an offset that is not there is no error. The group's own errors stand
-alone: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and they are no consumers), INVALID_GROUP_ID for an
-empty id. What is asked of very many partitions is done in several batches (``broker/offset_parts``).
+alone: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP (members, and they are no consumers), INVALID_GROUP_ID for an empty
+id. What is asked of very many partitions is done in several batches (``broker/coordination/offset_parts``).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.offset_parts import in_parts, is_wide, merged
+from tidelog.broker.coordination.offset_parts import in_parts, is_wide, merged
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError

@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from tidelog.broker.answer import NotAnswerable
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
+from tidelog.broker.network.answer import NotAnswerable
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import GroupShard

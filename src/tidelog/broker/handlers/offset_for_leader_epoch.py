@@ -6,7 +6,7 @@ that is not known is answered with -1 for both fields and no error.
 
 from __future__ import annotations
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.replication.partitions import Partitions

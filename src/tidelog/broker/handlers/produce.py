@@ -4,20 +4,21 @@ Versions 0 to 2 are advertised and not served: a request in one of them closes t
 4.
 
 Behaviour as in Kafka: every partition is answered by itself; acks must be 0, 1 or -1; internal topics take
-records only from Kafka's own admin client id; zstd needs version 7; with acks=0 nothing is answered, and
-the connection is closed on an error so that the client notices; with acks=-1 the answer waits for all
-in-sync replicas, at most the request's timeout, and where the topic has ``flush.messages`` every answer for
-the sync (``broker/produce_wait``). Error messages and record errors are sent for batches refused because of
+records only from Kafka's own admin client id; zstd needs version 7; with acks=0 nothing is answered, and the
+connection is closed on an error so that the client notices; with acks=-1 the answer waits for all in-sync
+replicas, at most the request's timeout, and where the topic has ``flush.messages`` every answer for the sync
+(``broker/produce/produce_wait``). Error messages and record errors are sent for batches refused because of
 their records.
 
 Two stages: ``handle_frame`` checks and stages the batches of a request in the append group, in the order of
 requests; ``StagedProduce.settle`` answers when the group has been written. A request whose batches take long
-to validate (``broker/batch_validation``), or that has very many of them, waits in between and is written by
-itself; one about hundreds of partitions is read and answered in slices too (``scheduling/slow_lane``).
+to validate (``broker/produce/batch_validation``), or that has very many of them, waits in between and is
+written by itself; one about hundreds of partitions is read and answered in slices too
+(``scheduling/slow_lane``).
 
 Transactional records are taken in a transaction that is open in their partition, or that its coordinator
-vouches for; from version 12 on they open it (KIP-890): see ``broker/transactional_produce``. Without a
-transactional id they are TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
+vouches for; from version 12 on they open it (KIP-890): see ``broker/produce/transactional_produce``. Without
+a transactional id they are TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 Producers that have sent more than their quota are answered at once, and have to pause (``broker/quotas``).
 
@@ -36,7 +37,10 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.broker.answer import (
+from tidelog.broker.access.authorization import OPEN, WRITE_TOPIC, Authorization, refusal
+from tidelog.broker.coordination.transaction_verification import UNVERIFIED_OK, Verified
+from tidelog.broker.endpoints import endpoints_of
+from tidelog.broker.network.answer import (
     NO_ANSWER,
     NOT_YET,
     NoAnswer,
@@ -45,25 +49,22 @@ from tidelog.broker.answer import (
     PromisedAnswer,
     StagedAnswer,
 )
-from tidelog.broker.authorization import OPEN, WRITE_TOPIC, Authorization, refusal
-from tidelog.broker.batch_validation import (
+from tidelog.broker.partition_errors import OnOffline, error_code
+from tidelog.broker.produce.batch_validation import (
     RequestValidation,
     Validations,
     ValidationThreads,
     takes_long,
     validate_now,
 )
-from tidelog.broker.endpoints import endpoints_of
-from tidelog.broker.partition_errors import OnOffline, error_code
-from tidelog.broker.produce_wait import ProduceWait, WrittenBatch
-from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
-from tidelog.broker.quotas.payer import Payer, payer_of
-from tidelog.broker.transaction_verification import UNVERIFIED_OK, Verified
-from tidelog.broker.transactional_produce import (
+from tidelog.broker.produce.produce_wait import ProduceWait, WrittenBatch
+from tidelog.broker.produce.transactional_produce import (
     NotVerifiedError,
     TransactionalRequests,
     answer_when_verified,
 )
+from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
+from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError, WireError
 from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage
@@ -99,7 +100,7 @@ from tidelog.wire.produce import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.broker.coordinators import Coordinators
+    from tidelog.broker.coordination.coordinators import Coordinators
     from tidelog.broker.network.connection import Connection
     from tidelog.broker.network.inbox import KeptFrame
 
@@ -501,7 +502,7 @@ class ProduceHandler:
         # A group of its own: in that of the connections somebody else's batches may be staged.
         apart = ProduceHandler(self.services, AppendGroup(self.services.on_offline))
         if not await self._lane.run(self._takes_writes_in_slices(call.request)):
-            # What would be refused waits for its turn: see ``broker/answer``.
+            # What would be refused waits for its turn: see ``broker/network/answer``.
             await call.connection.turn_of(promise)
         try:
             staged = await self._lane.run(apart.stage_in_slices(call, verified, judged))

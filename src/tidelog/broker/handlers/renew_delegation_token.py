@@ -7,7 +7,7 @@ one that is over. A negative period stands for ``delegation.token.expiry.time.ms
 
 from __future__ import annotations
 
-from tidelog.broker.authentication.delegation_tokens import DelegationTokens
+from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
 from tidelog.broker.context import RequestContext
 from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey

@@ -6,8 +6,8 @@ the protocol's type and name are mandatory and must be the group's: INCONSISTENT
 
 from __future__ import annotations
 
-from tidelog.broker.caller import caller_of
 from tidelog.broker.context import RequestContext
+from tidelog.broker.coordination.caller import caller_of
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.scheduling.promise import Promise
 from tidelog.wire.api import ApiKey

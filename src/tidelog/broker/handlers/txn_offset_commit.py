@@ -9,8 +9,8 @@ COORDINATOR_NOT_AVAILABLE while the coordinator loads, because some of them fail
 The transaction coordinator is asked first whether the transaction covers the group's partition of
 ``__consumer_offsets``; since version 5 the request itself adds it (KIP-890). The offsets are then written as
 part of the transaction; nobody reads them until its marker comes. Those of very many partitions are written
-in several batches (``broker/offset_parts``), the first of them before all others, because with it the
-transaction is known to be open.
+in several batches (``broker/coordination/offset_parts``), the first of them before all others, because with
+it the transaction is known to be open.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from tidelog.broker.authorization import Authorization
+from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.coordinators import Coordinators
-from tidelog.broker.offset_parts import in_parts, is_wide, merged
-from tidelog.broker.transaction_verification import Operation
+from tidelog.broker.coordination.coordinators import Coordinators
+from tidelog.broker.coordination.offset_parts import in_parts, is_wide, merged
+from tidelog.broker.coordination.transaction_verification import Operation
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.runtime import Producer

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from tidelog.broker.quotas.rate_quota import rate_of_share
-from tidelog.broker.sampled_rate import SampledRate
 from tidelog.metrics import request_times
 from tidelog.metrics.histogram import quantiles
 from tidelog.metrics.request_times import COUNT_AT, SUM_AT
+from tidelog.metrics.sampled_rate import SampledRate
 from tidelog.version import __version__
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.broker.fetch_session import FetchSessions
-from tidelog.broker.loop_watchdog import LoopWatchdog
+from tidelog.broker.fetch.fetch_session import FetchSessions
 from tidelog.broker.membership import Membership
+from tidelog.broker.metrics.loop_watchdog import LoopWatchdog
 from tidelog.broker.network.network import Network
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.state import BrokerState
@@ -18,9 +18,9 @@ from tidelog.scheduling.deadlines import Deadlines
 from tidelog.storage.directories.log_dirs import LogDirs
 
 if TYPE_CHECKING:
-    from tidelog.broker.coordinators import Coordinators
+    from tidelog.broker.coordination.coordinators import Coordinators
+    from tidelog.broker.network.tls_listeners import TlsListeners
     from tidelog.broker.telemetry.client_telemetry import ClientTelemetry
-    from tidelog.broker.tls_listeners import TlsListeners
 
 
 class ObservedBroker(Protocol):

@@ -17,15 +17,15 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidelog.broker.delayed_fetch import Fetch
-from tidelog.broker.follower_poll import FollowerPoll
+from tidelog.broker.fetch.delayed_fetch import Fetch
+from tidelog.broker.fetch.follower_poll import FollowerPoll
 from tidelog.broker.metrics.client_pages import client_page, request_page, throttle_page
 from tidelog.broker.metrics.group_figures import GroupFigures
 from tidelog.broker.metrics.partition_figures import PartitionFigures
 from tidelog.broker.metrics.quota_figures import quota_figures
 from tidelog.broker.metrics.request_figures import RequestFigures
 from tidelog.broker.metrics.telemetry_figures import telemetry_figures, telemetry_page
-from tidelog.broker.produce_wait import ProduceWait
+from tidelog.broker.produce.produce_wait import ProduceWait
 from tidelog.broker.state import BrokerState
 from tidelog.custom_class import is_custom_class
 from tidelog.errors import ConfigError
@@ -47,7 +47,7 @@ from tidelog.version import __version__, commit
 if TYPE_CHECKING:
     from tidelog.broker.metrics.observed import ObservedBroker
     from tidelog.broker.metrics.reporting import Reporting
-    from tidelog.broker.tls_listeners import TlsListeners
+    from tidelog.broker.network.tls_listeners import TlsListeners
     from tidelog.metrics.otlp_export import OtlpExport
 
 logger = logging.getLogger(__name__)
@@ -133,7 +133,7 @@ class MetricsService:
         """What handshakes use: the keys of the broker's ssl options, or of ``listener.name.metrics.*``."""
         if self._secure is None:
             # Not before: a broker without TLS starts without it.
-            from tidelog.broker.tls_listeners import TlsListeners
+            from tidelog.broker.network.tls_listeners import TlsListeners
 
             self._secure = TlsListeners(self._broker.config, [Listener(_TLS_NAME, "", 0, "SSL")])
             self._secure.start()

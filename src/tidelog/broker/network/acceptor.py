@@ -19,7 +19,7 @@ import socket
 from typing import Protocol
 
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
-from tidelog.broker.rate_limited_log import RateLimitedLog
+from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.errors import ConfigError
 from tidelog.metadata.listeners import Listener
 

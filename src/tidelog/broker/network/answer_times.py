@@ -13,7 +13,7 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 
-from tidelog.broker.answer import HandlerResult, PromisedAnswer
+from tidelog.broker.network.answer import HandlerResult, PromisedAnswer
 
 _PRODUCE = 0
 _NO_API = -1

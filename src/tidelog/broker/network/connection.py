@@ -4,7 +4,7 @@ Order. Answers leave in the order of the requests. A request that has to wait (`
 ones behind it back, as in Kafka, unless it says that it may be pipelined; the answers to pipelined requests
 queue up. All requests of one readable event are handled before their answers are sent, in one go. A produce
 request that is refused, be it when it is staged, written, or late, is different: nothing behind it is handled
-until its answer is out, and it is not refused before its turn (``broker/answer``).
+until its answer is out, and it is not refused before its turn (``broker/network/answer``).
 
 Bounds. A connection is not read from (muted) while it has unsent answers, a request that holds back the
 others, too many requests under way, no memory for its next large frame, or a client that has used up its
@@ -29,7 +29,7 @@ from math import inf
 from time import monotonic
 from typing import Any, Protocol
 
-from tidelog.broker.answer import (
+from tidelog.broker.network.answer import (
     Answer,
     HandlerResult,
     NoAnswer,
@@ -41,8 +41,8 @@ from tidelog.broker.network.answer_times import AnswerLog, AnswerTimes, HandleFr
 from tidelog.broker.network.inbox import Inbox, KeptFrame, ReceivingSide
 from tidelog.broker.network.loop_turn import LoopTurn
 from tidelog.broker.network.outbox import Outbox, read_if_small
+from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.broker.network.tls_socket import TlsSocket
-from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.errors import WireError
 from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session

@@ -5,7 +5,7 @@ an address that has too many is turned away at once. The listener between broker
 one, is never kept waiting by ``max.connections``: the connection that was idle longest elsewhere makes room
 for it.
 
-Rates are measured over the windows of quotas (``broker/sampled_rate``). Where the broker or a listener has
+Rates are measured over the windows of quotas (``metrics/sampled_rate``). Where the broker or a listener has
 accepted too many, it waits with the next, for a window at most; the listener between brokers has its own rate
 only. An address that makes connections faster than its quota (``connection_creation_rate``) finds them
 accepted, not served, and closed when the time is up by which it was too early: so that it does not come back
@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tidelog.broker.sampled_rate import SampledRate
+    from tidelog.metrics.sampled_rate import SampledRate
 
 NO_LIMIT = 2**31 - 1
 _MAX_ADDRESSES = 20_000
@@ -34,7 +34,7 @@ class CreationRate:
 
     def __init__(self, limit: float, windows: int, window_ms: float) -> None:
         # Not before: few brokers limit it.
-        from tidelog.broker.sampled_rate import SampledRate
+        from tidelog.metrics.sampled_rate import SampledRate
 
         self.limit = limit
         self.last_ms = 0.0
@@ -43,7 +43,7 @@ class CreationRate:
 
     def record(self, now_ms: float) -> float:
         """One more: how long to wait because of it, in milliseconds; a window at most."""
-        from tidelog.broker.sampled_rate import throttle_time_ms
+        from tidelog.metrics.sampled_rate import throttle_time_ms
 
         self.last_ms = now_ms
         self._rate.record(1.0, now_ms)

@@ -10,8 +10,8 @@ large. What cannot be handled in the event it arrived in is put back, as one cop
 let their requests be answered are read from in smaller portions when there are many of them, so that what
 they have put back stays bounded.
 
-A large frame has a limit that depends on its API and its client (``broker/request_sizes``): once its first
-bytes have come, it is refused before the others are received.
+A large frame has a limit that depends on its API and its client (``broker/access/request_sizes``): once its
+first bytes have come, it is refused before the others are received.
 
 So views are good until the loop turns; whoever wants to keep something copies it. Used by ``connection``.
 """

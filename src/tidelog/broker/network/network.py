@@ -36,8 +36,8 @@ from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES, FrameLimits
 from tidelog.broker.network.loop_turn import LoopTurn
 from tidelog.broker.network.memory_pool import UNLIMITED, FrameBuffers, RequestMemory
+from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.broker.network.tls_socket import TlsSocket
-from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.clock import Clock, SystemClock
 from tidelog.metadata.listeners import Listener
 from tidelog.metrics.connection_counts import ConnectionCounts

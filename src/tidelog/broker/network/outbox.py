@@ -14,7 +14,7 @@ import socket
 from collections import deque
 from functools import partial
 
-from tidelog.broker.answer import Answer, Part
+from tidelog.broker.network.answer import Answer, Part
 from tidelog.broker.network.tls_socket import TlsSocket
 from tidelog.wire.fetch import FileRange
 

@@ -31,8 +31,8 @@ from time import monotonic
 from typing import NamedTuple, Protocol
 
 from tidelog.broker.network.loop_turn import LoopTurn
+from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.broker.network.tls_socket import TlsSocket
-from tidelog.broker.rate_limited_log import RateLimitedLog
 from tidelog.security.principal import ANONYMOUS, Principal
 from tidelog.security.session import Session
 from tidelog.security.tls.certificate import read_certificate, shown_subject

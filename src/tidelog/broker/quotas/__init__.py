@@ -1,7 +1,7 @@
 """Quotas: how much of a broker each client may have.
 
 client_quotas                 ``ClientQuotas``: the quotas in force, which handlers ask
-token_bucket                  what is measured, beside rates over windows (``broker/sampled_rate``): tokens
+token_bucket                  what is measured, beside rates over windows (``metrics/sampled_rate``): tokens
 client_levels                 whose quota a client has, by Kafka's eight levels, and who shares it
 rate_quota, mutation_quota    rates and changes of the cluster: how long a client has to pause
 address_quotas                quotas of IP addresses, for the network, which limits connections

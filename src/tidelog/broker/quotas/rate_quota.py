@@ -8,9 +8,9 @@ from typing import Final
 
 from tidelog.broker.quotas.client_levels import ClientLevels, Share
 from tidelog.broker.quotas.payer import Payer
-from tidelog.broker.sampled_rate import MAX_PAUSE_MS, SampledRate, throttle_time_ms
 from tidelog.clock import Clock
 from tidelog.metadata.client_quotas import QuotaEntity
+from tidelog.metrics.sampled_rate import MAX_PAUSE_MS, SampledRate, throttle_time_ms
 
 # Somewhat less than one, by more than what rounding makes of a rate.
 _SURELY: Final = 1 - 1e-9

@@ -13,8 +13,9 @@ charges the time so far and finds out. Where another client pays for the next re
 charged first. The time of a wake-up is added to what its share owes, which counts at once; it is recorded in
 the windows every ten milliseconds, and before the rate of the share is read.
 
-While no such quota is set, nothing is measured. Called by ``broker/network/connection``, ``broker/dispatch``
-and the handlers of produce and fetch, always on the loop: at any moment one thing is being timed.
+While no such quota is set, nothing is measured. Called by ``broker/network/connection``,
+``broker/exchange/dispatch`` and the handlers of produce and fetch, always on the loop: at any moment one
+thing is being timed.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tidelog.broker.quotas.payer import Payer, payer_of
 from tidelog.broker.quotas.rate_quota import RateQuota
-from tidelog.broker.sampled_rate import SampledRate
 from tidelog.clock import Clock
+from tidelog.metrics.sampled_rate import SampledRate
 
 if TYPE_CHECKING:
     from tidelog.broker.network.connection import Connection

@@ -9,7 +9,7 @@ pace alone, in a cache of ``MOST_INSTANCES``. Nobody needs an ACL to push, as in
 
 What is pushed is unpacked to ``telemetry.max.bytes`` at most, one push at a time and those that are not small
 beside the loop, and read in steps between which others are served. ``MOST_WAITING`` pushes wait for their
-turn, so that they need no slot of ``queued.max.requests`` (``broker/dispatch``).
+turn, so that they need no slot of ``queued.max.requests`` (``broker/exchange/dispatch``).
 
 Deviations: an instance whose last push said so is gone for good, where Kafka takes every other push
 after that; the pace of an instance outlives its connection; what nobody has asked for is not read.
@@ -24,7 +24,7 @@ from collections import OrderedDict
 from collections.abc import Coroutine, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.broker.rate_limited_log import RateLimitedLog
+from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.checksum import crc32c
 from tidelog.clock import Clock
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError

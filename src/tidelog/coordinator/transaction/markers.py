@@ -2,7 +2,7 @@
 
 The coordinator says what to write (:class:`MarkerRequest`); whoever implements :class:`MarkerWriter` brings
 the control batches into the partitions, local or remote, and tells what became of each.
-``broker/transaction_markers`` is the real one; tests have one that fails, delays and repeats.
+``broker/coordination/transaction_markers`` is the real one; tests have one that fails, delays and repeats.
 
 A writer must bear repetition: after a crash, or when an answer got lost, the same markers are sent again.
 """

@@ -6,8 +6,8 @@ rule_index   rules by resource, so that those about one are found at once
 authorizer   the decision, and the rule that made it
 supported    which operations make sense on which resource
 
-Knows nothing of where rules are kept (``metadata/acl_store``) or of who asks (``broker/authorization``, and
-``tidelog acls explain``, which decides with the same code).
+Knows nothing of where rules are kept (``metadata/acl_store``) or of who asks
+(``broker/access/authorization``, and ``tidelog acls explain``, which decides with the same code).
 
 The names below are those that programs give to ``Admin.create_acls``, ``describe_acls`` and ``delete_acls``:
 

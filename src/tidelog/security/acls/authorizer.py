@@ -6,7 +6,8 @@ as one pattern covers it, whomever those rules name. Otherwise a rule that denie
 allows, and without either it is denied. To be allowed to read, write, delete or alter implies to describe,
 and to alter configs to describe them; nothing follows from being denied.
 
-Pure: no clock, no logs, nothing kept between questions. ``broker/authorization`` keeps answers and logs.
+Pure: no clock, no logs, nothing kept between questions. ``broker/access/authorization`` keeps answers and
+logs.
 """
 
 from __future__ import annotations

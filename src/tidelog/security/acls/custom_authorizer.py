@@ -6,7 +6,7 @@
 
 ``authorizer.class.name=package.module:OfficeHours`` loads it when the broker starts. It replaces access rules
 (ACLs), which such a broker does not keep; principals in ``super.users`` are allowed everything without a
-question. ``broker/custom_authorization`` calls it, and denies whatever it cannot answer.
+question. ``broker/access/custom_authorization`` calls it, and denies whatever it cannot answer.
 """
 
 from __future__ import annotations

@@ -5,5 +5,6 @@ jaas        the lines that hold users, options     scram         SCRAM-SHA-256, 
 jwks, jwt   keys that sign tokens, and tokens      oauthbearer   OAUTHBEARER
 gssapi      GSSAPI, over ``security/kerberos``     own_tokens    a broker's own, for others
 
-``broker/authentication`` speaks with clients by these; the clients' own side is in ``client/security``.
+``broker/access/authentication`` speaks with clients by these; the clients' own side is in
+``client/security``.
 """

@@ -15,7 +15,7 @@ below -1, offset deltas outside of an uncompressed batch, bodies of several gzip
 lz4 frames, and bodies of more bytes or records than ``WalkLimits`` allows (MESSAGE_TOO_LARGE, so that
 producers split them) are refused; of the records that are refused in one batch the first thousand are listed.
 
-Called by ``log_appender`` for appends as leader, and by ``broker/batch_validation`` ahead of them.
+Called by ``log_appender`` for appends as leader, and by ``broker/produce/batch_validation`` ahead of them.
 """
 
 from __future__ import annotations

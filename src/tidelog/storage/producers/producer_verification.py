@@ -9,7 +9,7 @@ transaction before cannot let a batch in after its end.
 It also remembers the lowest sequence number that was to be verified. If that batch is sent back with an
 error that is tried again, the ones behind it must not slip in before it.
 
-Memory only. Held by ``producer_state``; begun by ``broker/transaction_verification``.
+Memory only. Held by ``producer_state``; begun by ``broker/coordination/transaction_verification``.
 """
 
 from __future__ import annotations

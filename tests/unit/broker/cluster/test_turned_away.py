@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.dispatch import Dispatcher
+from tidelog.broker.exchange.dispatch import Dispatcher
 from tidelog.broker.network.inbox import KeptFrame
 from tidelog.broker.quotas.client_quotas import UNLIMITED
 from tidelog.broker.served import SERVED

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 from tests.rigs.clock import ManualClock
 
-from tidelog.broker.authorization import OPEN
+from tidelog.broker.access.authorization import OPEN
 from tidelog.broker.context import RequestContext
+from tidelog.broker.exchange.services import bind
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.served import SERVED
-from tidelog.broker.services import bind
 from tidelog.controller.controller import Controller
 from tidelog.controller.takeover import take_over
 from tidelog.errors import KafkaError

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
+from tidelog.broker.access.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import describe_producers
 from tidelog.controller.topics import NewTopic

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import pytest
 from tests.rigs.clock import ManualClock
 
-from tidelog.broker.authorization import OPEN
+from tidelog.broker.access.authorization import OPEN
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import (
     alter_client_quotas,

@@ -15,8 +15,8 @@ from tests.rigs.raw_topic import RawTopic, batch, values
 from tests.rigs.waiting import wait_until
 
 from tidelog.broker.app import Broker
-from tidelog.broker.batch_validation import RequestValidation
 from tidelog.broker.handlers.produce import ProduceHandler
+from tidelog.broker.produce.batch_validation import RequestValidation
 from tidelog.errors import ErrorCode
 from tidelog.ids import random_uuid
 from tidelog.metadata.image import PartitionImage

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.broker.answer import PromisedAnswer
+from tidelog.broker.network.answer import PromisedAnswer
 from tidelog.broker.network.answer_times import AnswerTimes
 from tidelog.scheduling.promise import Promise
 

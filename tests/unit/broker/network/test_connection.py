@@ -13,8 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.answer import NO_ANSWER, HandlerResult, NotAnswerable, PromisedAnswer, StagedAnswer
 from tidelog.broker.network import connection as connection_module
+from tidelog.broker.network.answer import (
+    NO_ANSWER,
+    HandlerResult,
+    NotAnswerable,
+    PromisedAnswer,
+    StagedAnswer,
+)
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.inbox import RECEIVE_BUFFER_BYTES

@@ -21,7 +21,7 @@ from tidelog.broker.network.ip_overrides import IpOverrides
 from tidelog.broker.network.memory_pool import FrameBuffers, RequestMemory
 from tidelog.broker.network.network import Network, NetworkLimits
 from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
-from tidelog.broker.rate_limited_log import RateLimitedLog
+from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.broker.state import BrokerState, LifeCycle
 from tidelog.errors import ConfigError
 from tidelog.metadata.broker_config import BrokerConfig

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tidelog.broker.answer import HandlerResult
+from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.network import Network, NetworkLimits

@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tidelog.broker.answer import HandlerResult
+from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network
 from tidelog.errors import ConfigError

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.broker.answer import Part
+from tidelog.broker.network.answer import Part
 from tidelog.broker.network.outbox import Outbox, read_if_small
 from tidelog.storage.disk import REAL_DISK, LogFile
 from tidelog.wire.fetch import FileRange

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from tidelog.broker.answer import HandlerResult
+from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network
 from tidelog.metadata.listeners import Listener

@@ -26,7 +26,7 @@ from tests.rigs.tls_network import DEADLINE_S, TlsNetwork, ask, exchange, frame,
 from tidelog.broker.network import tls_handshake
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.network import NetworkLimits
-from tidelog.broker.tls_listeners import ListenerTls
+from tidelog.broker.network.tls_listeners import ListenerTls
 from tidelog.cli.certs.authority import Issued
 from tidelog.security.principal import ANONYMOUS, Principal
 from tidelog.security.tls.certificate import Certificate, read_certificate

@@ -13,7 +13,7 @@ from tests.rigs.raw_client import RawClient
 from tests.rigs.raw_topic import RawTopic, batch
 from tests.rigs.waiting import wait_until
 
-from tidelog.broker import delayed_fetch
+from tidelog.broker.fetch import delayed_fetch
 from tidelog.broker.handlers import fetch, produce
 from tidelog.errors import ErrorCode
 from tidelog.replication.partition import Partition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.raw_client import RawClient
 
-from tidelog.broker.authorized_operations import GROUP_OPERATIONS
+from tidelog.broker.access.authorized_operations import GROUP_OPERATIONS
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.messages.consumer_group_describe import (

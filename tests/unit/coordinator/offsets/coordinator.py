@@ -12,9 +12,9 @@ from typing import Any, TypeVar, cast
 from tests.rigs.coordinator import GroupHarness
 from tests.rigs.memory_log import MemoryLog
 
-from tidelog.broker.authorization import OPEN
+from tidelog.broker.access.authorization import OPEN
 from tidelog.broker.context import RequestContext
-from tidelog.broker.services import bind
+from tidelog.broker.exchange.services import bind
 from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
 from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.runtime import Producer

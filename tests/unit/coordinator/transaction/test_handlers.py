@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added
 
-from tidelog.broker.authorization import OPEN
+from tidelog.broker.access.authorization import OPEN
 from tidelog.broker.context import RequestContext
+from tidelog.broker.exchange.services import bind
 from tidelog.broker.handlers import add_partitions_to_txn
-from tidelog.broker.services import bind
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.errors import ErrorCode, KafkaError

@@ -217,7 +217,7 @@ def options(url: str, jaas: str) -> BrokerConfig:
 
 def source_of(config: BrokerConfig) -> JwksEndpoint:
     """Where a broker with these options has its keys from."""
-    from tidelog.broker.authentication.mechanisms import MechanismParts, mechanisms_of
+    from tidelog.broker.access.authentication.mechanisms import MechanismParts, mechanisms_of
     from tidelog.security.sasl.jwt import SignedTokens
     from tidelog.security.sasl.oauthbearer import OAuthBearerMechanism
 

@@ -1,0 +1,1 @@
+"""What the coordinators of groups and transactions need from a broker: logs, markers, timers, links."""

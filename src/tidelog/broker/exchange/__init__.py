@@ -1,0 +1,1 @@
+"""One request from its frame to its response: dispatch, the services of handlers, and the request log."""

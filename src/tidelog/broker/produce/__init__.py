@@ -1,0 +1,1 @@
+"""Produce requests: validation, transactions, and the wait for replicas."""
