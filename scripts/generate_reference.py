@@ -249,7 +249,7 @@ _CLIENT_METRICS_INTRODUCTION = """# Figures of the clients
 
 Printed by `scripts/generate_reference.py` from `client/metric_catalog.py`; do not edit. What `metrics()` of a
 client returns and its reporters receive, by Kafka's groups and names; see
-[the Python client](../how-to/client.md#metrics-and-logs). Every metric also has the tag `client-id`. A star
+[the Python client](client.md#metrics-and-logs). Every metric also has the tag `client-id`. A star
 marks metrics that Java's clients do not have.
 """
 

@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 SERVERS = "127.0.0.1:9092"
 PLUGIN = "tidelog.testing.pytest_plugin"
 TIMEOUT_S = 90
+# In the order in which they are read: guides and reference use the topics of the tutorial.
+CLIENT_PAGES = ["docs/tutorials/client.md", "docs/how-to/client.md", "docs/reference/client.md"]
 
 _BLOCK = re.compile(r"^```python\n(?P<code>.*?)^```\n(\n```text\n(?P<output>.*?)^```\n)?", re.M | re.S)
 _HEADING = re.compile(r"^#+ (.*)$", re.M)
@@ -57,19 +59,20 @@ def run(example: Example, servers: str, directory: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/how-to/client.md"])
-def test_every_example_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
-    found = examples(document)
-    assert found
+@pytest.mark.parametrize("documents", [["README.md"], CLIENT_PAGES], ids=["readme", "client"])
+def test_every_example_runs_and_prints_what_it_says(documents: list[str], tmp_path: Path) -> None:
     with broker() as running:
-        for example in found:
-            printed = run(example, running.bootstrap_servers, tmp_path)
-            if example.output is not None:
-                assert printed == example.output, example.heading
+        for document in documents:
+            found = examples(document)
+            assert found
+            for example in found:
+                printed = run(example, running.bootstrap_servers, tmp_path)
+                if example.output is not None:
+                    assert printed == example.output, f"{document}, {example.heading}"
 
 
-def test_the_page_opens_with_an_example_of_every_kind() -> None:
-    opening = examples("docs/how-to/client.md")[:9]
+def test_the_tutorial_has_an_example_of_every_kind() -> None:
+    opening = examples(CLIENT_PAGES[0])
     assert [each.heading for each in opening] == [
         "Produce",
         "Consume",

@@ -1,4 +1,4 @@
-"""docs/how-to/spark.md holds: its program runs and prints what it says, its tables name every option."""
+"""The pages about Spark: the tutorial's program prints what it says, the tables name every option."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from tidelog.spark.options import SOURCE_OPTIONS
 from tidelog.spark.write_options import WRITE_OPTIONS
 from tidelog.testing import broker
 
-PAGE = "docs/how-to/spark.md"
+TUTORIAL = "docs/tutorials/spark.md"
+REFERENCE = "docs/reference/spark.md"
 ROOT = Path(__file__).parents[2]
 TIMEOUT_S = 240
 
@@ -35,13 +36,13 @@ def table(options: ConfigDef) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:
-    first = examples(PAGE)[0]
+    first = examples(TUTORIAL)[0]
     assert first.heading == "From nothing to an exactly-once job"
     with broker() as running:
         program = tmp_path / "large_orders.py"
         # The environment is not active: the page says what the program needs then.
         naming = "from tidelog.spark import use_this_python\n\nuse_this_python()\n"
-        assert naming in (ROOT / PAGE).read_text(encoding="utf-8")
+        assert naming in (ROOT / TUTORIAL).read_text(encoding="utf-8")
         code = naming + first.code.replace(SERVERS, running.bootstrap_servers)
         program.write_text(code, encoding="utf-8")
         chosen = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME"}
@@ -62,4 +63,4 @@ def test_the_page_opens_with_a_job_that_runs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [SOURCE_OPTIONS, WRITE_OPTIONS], ids=["reading", "writing"])
 def test_the_page_has_the_table_of_all_options(options: ConfigDef) -> None:
-    assert table(options) in (ROOT / PAGE).read_text(encoding="utf-8")
+    assert table(options) in (ROOT / REFERENCE).read_text(encoding="utf-8")
