@@ -111,8 +111,8 @@ def test_methods_of_clients_exist(page: Path) -> None:
 
 
 def test_the_table_of_administration_lists_methods_of_the_admin_client() -> None:
-    text = prose(ROOT / "docs" / "how-to" / "client.md")
-    section = text[text.index("\n## Administration") : text.index("\n## Testing")]
+    text = prose(ROOT / "docs" / "reference" / "client.md")
+    section = text.partition("\n## Administration")[2].partition("\n## ")[0]
     rows = [line.split("|")[2] for line in section.splitlines() if line.startswith("|")]
     listed = {name for row in rows for name in re.findall(r"`([a-z_]+)`", row)}
     assert {name for name in listed if not hasattr(tidelog.Admin, name)} == set()
@@ -120,8 +120,9 @@ def test_the_table_of_administration_lists_methods_of_the_admin_client() -> None
     assert public - listed == {"client_instance_id", "close", "config", "metrics"}
 
 
-def test_the_classes_that_the_page_of_the_client_names_exist() -> None:
-    text = prose(ROOT / "docs" / "how-to" / "client.md")
+@pytest.mark.parametrize("kind", ["how-to", "reference"])
+def test_the_classes_that_the_pages_of_the_client_name_exist(kind: str) -> None:
+    text = prose(ROOT / "docs" / kind / "client.md")
     named = {name for code in _CODE.findall(text) for name in re.findall(r"^([A-Z]\w*[a-z]\w*)\b", code)}
     modules = [
         importlib.import_module(found.name)
