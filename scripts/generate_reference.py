@@ -15,11 +15,11 @@ from tidelog.client.metric_catalog import WITHOUT_MEANING, is_kafkas
 from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options import unsupported as unsupported_by_clients
 from tidelog.client.options.old_names import OLD_OPTIONS, OLD_VALUES
-from tidelog.metadata.broker_options import SUBJECTS
-from tidelog.metadata.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
-from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
-from tidelog.metadata.topic_options import SYNONYMS, TOPIC_SUBJECTS
-from tidelog.metadata.unsupported_options import UNSUPPORTED
+from tidelog.config.options.broker_options import SUBJECTS
+from tidelog.config.options.group_options import CONSUMER_OPTIONS, OTHER_OPTIONS, broker_synonym
+from tidelog.config.options.tls_options import RECONFIGURABLE, TLS_OPTIONS
+from tidelog.config.options.topic_options import SYNONYMS, TOPIC_SUBJECTS
+from tidelog.config.options.unsupported_options import UNSUPPORTED
 from tidelog.metrics.alerts import ALERTS
 from tidelog.metrics.catalog import SECTIONS
 from tidelog.metrics.dashboards import ALL as DASHBOARDS

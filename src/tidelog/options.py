@@ -4,8 +4,8 @@ An :class:`Option` knows its name, type, default, bounds, importance, documentat
 while the broker runs, and how forms show it: group, order, display name and whether it must be set. A
 :class:`ConfigDef` is an ordered table of them that turns text into typed values, and :class:`TypedValues`
 hands them out. Everything else about configuration (files, precedence, dynamic changes, the reference page,
-the console's forms) is built on these; the tables themselves are in ``metadata/broker_options``,
-``metadata/topic_options`` and ``client/options``.
+the console's forms) is built on these; the tables themselves are in ``config/options/broker_options``,
+``config/options/topic_options`` and ``client/options``.
 
 Invariant: text is read by Kafka's rules. Numbers and strings are trimmed, integers are plain decimal in
 the range of their Java type, booleans are ``true`` or ``false`` in any case, a list is split at commas

@@ -14,7 +14,7 @@ from tests.chaos.clients import EARLIEST, Admin, Writer, assert_kept, read_from,
 from tests.chaos.conftest import StartBroker
 from tests.chaos.crew import Crew, numbered, wait_for_more
 
-from tidelog.metadata.embedded import SNAPSHOT_NAME
+from tidelog.metadata.embedded.embedded_store import SNAPSHOT_NAME
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

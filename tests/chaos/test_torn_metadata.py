@@ -12,7 +12,7 @@ from tests.chaos.clients import Admin, Writer, assert_kept
 from tests.chaos.conftest import StartBroker
 from tests.chaos.test_torn_files import assert_refused
 
-from tidelog.metadata.embedded import JOURNAL_NAME, SNAPSHOT_NAME
+from tidelog.metadata.embedded.embedded_store import JOURNAL_NAME, SNAPSHOT_NAME
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]

@@ -15,8 +15,8 @@ from tests.rigs.cluster_thread import ClusterThread
 from tidelog import Admin, NewTopic, Producer
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import alter_partition, leader_and_isr, update_metadata
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.wire.schema import Payload
 
 Response = Payload | Awaitable[Payload]

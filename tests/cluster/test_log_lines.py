@@ -21,7 +21,7 @@ from tests.integration.command_line import CommandLine
 from tests.rigs.raw_client import RawClient
 
 from tidelog import Consumer, Producer
-from tidelog.metadata.zookeeper import ZooKeeperStore
+from tidelog.metadata.zookeeper.zookeeper_store import ZooKeeperStore
 from tidelog.processes.zookeeper import ZooKeeperEnsemble, ZooKeeperProcess
 from tidelog.wire.messages.metadata import MetadataRequest, MetadataResponse
 

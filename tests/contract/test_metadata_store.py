@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.store import (
     BadVersion,
     Change,
@@ -29,7 +29,7 @@ from tidelog.metadata.store import (
     ensure_path,
     put,
 )
-from tidelog.metadata.zookeeper import ZooKeeperStore
+from tidelog.metadata.zookeeper.zookeeper_store import ZooKeeperStore
 
 Opener = Callable[[Path], AbstractAsyncContextManager[MetadataStore]]
 Scenario = Callable[[MetadataStore], Awaitable[None]]

@@ -19,7 +19,7 @@ from tidelog.metadata.store import (
     SharedStore,
     TooLargeError,
 )
-from tidelog.metadata.zookeeper import ZooKeeperStore, ZooKeeperUnreachableError
+from tidelog.metadata.zookeeper.zookeeper_store import ZooKeeperStore, ZooKeeperUnreachableError
 
 TIMEOUT_S = 30
 

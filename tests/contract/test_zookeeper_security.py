@@ -29,13 +29,17 @@ from kazoo.protocol.states import KeeperState
 
 from tidelog.client import old_offsets
 from tidelog.client.old_offsets import OldOffsetsError, read_old_group
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata import zookeeper
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.store import Create, SessionExpired, SessionState, Set, TooLargeError
-from tidelog.metadata.zookeeper import ZooKeeperRefusedError, ZooKeeperStore, ZooKeeperUnreachableError
-from tidelog.metadata.zookeeper_security import ZooKeeperLogin, ZooKeeperSecurity
-from tidelog.metadata.zookeeper_settings import zookeeper_security
+from tidelog.metadata.zookeeper import zookeeper_store as zookeeper
+from tidelog.metadata.zookeeper.security import ZooKeeperLogin, ZooKeeperSecurity
+from tidelog.metadata.zookeeper.settings import zookeeper_security
+from tidelog.metadata.zookeeper.zookeeper_store import (
+    ZooKeeperRefusedError,
+    ZooKeeperStore,
+    ZooKeeperUnreachableError,
+)
 from tidelog.processes.zookeeper import ServerSecurity, ZooKeeperEnsemble
 
 TIMEOUT_S = 30

@@ -16,10 +16,10 @@ from tests.rigs.raw_topic import batch
 
 from tidelog.broker.access.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED, TOPIC_OPERATIONS
 from tidelog.broker.app import Broker
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.config_changes import ResourceType as ConfigType
 from tidelog.errors import ConfigError, ErrorCode
 from tidelog.ids import ZERO_UUID
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch
 from tidelog.security.acls.model import (

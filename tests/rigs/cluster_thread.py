@@ -24,7 +24,7 @@ from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.broker.app import Broker
 from tidelog.broker.composition import with_zookeeper
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.metadata.store import SessionState, SharedStore
 from tidelog.replication.partition import Partition
 

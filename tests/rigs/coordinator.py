@@ -21,13 +21,13 @@ from typing import TypeVar
 from tests.rigs.clock import ManualClock
 from tests.rigs.memory_log import MemoryLog
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.group.group import Caller
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
 from tidelog.coordinator.runtime import Producer, Result
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.ids import Uuid, random_uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.records.batch import iter_batches
 from tidelog.records.record import decode_batch

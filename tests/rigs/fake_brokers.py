@@ -20,6 +20,7 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.clock import Clock
+from tidelog.config.listeners import Listener
 from tidelog.controller.cluster.channels import OnResponse
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.controller.cluster.controller import ClusterController
@@ -27,9 +28,8 @@ from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
-from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import ensure_path
+from tidelog.metadata.znodes import znodes
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrPartitionError,

@@ -18,7 +18,7 @@ import asyncio
 import itertools
 from collections.abc import Awaitable, Callable, Sequence
 
-from tidelog.metadata.node_tree import Effect, Node, NodeTree
+from tidelog.metadata.embedded.node_tree import Effect, Node, NodeTree
 from tidelog.metadata.store import (
     ANY_VERSION,
     Create,

@@ -23,7 +23,7 @@ from tidelog.broker.network.answer import HandlerResult, PromisedAnswer
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network, NetworkLimits
 from tidelog.broker.network.tls_listeners import TlsListeners
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.scheduling.promise import Promise
 from tidelog.security.session import Session
 from tidelog.storage.disk import REAL_DISK, LogFile

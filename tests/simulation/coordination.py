@@ -11,12 +11,12 @@ from collections.abc import Callable
 from tests.rigs.memory_log import MemoryLog
 from tests.simulation.world import World
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, Uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.scheduling.timers import Timers
 
 SHARDS = 2

@@ -17,13 +17,13 @@ from tests.simulation.world import World
 from tidelog.broker.coordination.coordinator_log import PartitionLog
 from tidelog.broker.coordination.transaction_markers import TransactionMarkers
 from tidelog.broker.coordination.transaction_verification import TransactionVerification
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition, Uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage, PartitionImage
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.timers import Timers

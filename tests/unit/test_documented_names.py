@@ -17,8 +17,8 @@ import pytest
 
 import tidelog
 from tidelog.client.options.client_config import ADMIN, CONSUMER, PRODUCER
-from tidelog.metadata.broker_options import SUBJECTS as BROKER_SUBJECTS
-from tidelog.metadata.topic_options import TOPIC_OPTIONS
+from tidelog.config.options.broker_options import SUBJECTS as BROKER_SUBJECTS
+from tidelog.config.options.topic_options import TOPIC_OPTIONS
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])

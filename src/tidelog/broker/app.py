@@ -39,21 +39,21 @@ from tidelog.broker.quotas.client_quotas import ClientQuotas, QuotaWindows
 from tidelog.broker.state import BrokerState, LifeCycle, StartGivenUp
 from tidelog.broker.warm_up import import_in_steps, modules_of
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_quotas import IP, QuotaEntity
+from tidelog.config.listeners import Listener, reachable
+from tidelog.config.options.broker_options import BROKER_OPTIONS
+from tidelog.config.options.topic_options import TopicConfig
 from tidelog.controller.features import SUPPORTED_FEATURES
 from tidelog.custom_class import is_custom_class
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import Uuid
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.broker_options import BROKER_OPTIONS
-from tidelog.metadata.client_quotas import IP, QuotaEntity
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.listeners import Listener, reachable
 from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.metadata.store import MetadataStore
-from tidelog.metadata.topic_options import TopicConfig
+from tidelog.metadata.znodes import znodes
 from tidelog.replication.append_group import AppendGroup
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.deadlines import Deadlines

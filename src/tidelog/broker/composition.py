@@ -11,7 +11,7 @@ from tidelog.broker.app import Broker
 from tidelog.broker.membership import MetadataParts
 from tidelog.broker.standalone import open_standalone
 from tidelog.clock import Clock, SystemClock
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.storage.directories.log_dirs import LogDirs
 
 if TYPE_CHECKING:

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from tidelog.broker.coordination.coordinator_links import CoordinatorLinks
 from tidelog.broker.fetch.nearest_replica import NearestReplica
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.features import FeatureUpdate
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.store import MetadataStore, SharedStore
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.replication.partitions import Partitions
 from tidelog.replication.replication_context import ReplicationContext
 from tidelog.replication.throttle import ReplicationThrottle

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from tidelog.broker.access.authorized_operations import TOPIC_OPERATIONS
 from tidelog.errors import ErrorCode
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
-from tidelog.metadata.znodes import NO_LEADER, BrokerRegistration
+from tidelog.metadata.znodes.znodes import NO_LEADER, BrokerRegistration
 from tidelog.scheduling.slices import Slices
 from tidelog.wire.codec import encode_element
 from tidelog.wire.messages.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic

@@ -24,10 +24,10 @@ from tidelog import logs
 from tidelog.broker.app import Broker
 from tidelog.broker.composition import broker_for
 from tidelog.broker.state import StartGivenUp
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
+from tidelog.config.options.broker_options import BROKER_OPTIONS
 from tidelog.errors import StorageError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.broker_options import BROKER_OPTIONS
-from tidelog.metadata.listeners import Listener
 from tidelog.records import record_walker
 from tidelog.records.compiled import report_interpreted
 from tidelog.version import __version__, commit

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 from tidelog.broker.membership import MetadataParts, RestOfBroker, Serve
 from tidelog.broker.served import SERVED
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.controller import Controller
 from tidelog.controller.takeover import take_over
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, random_uuid, uuid_to_text
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.dynamic_config import DynamicConfigs
-from tidelog.metadata.embedded import JOURNAL_NAME, EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import JOURNAL_NAME, EmbeddedStore
 from tidelog.metadata.feed import ImageDelta, MetadataFeed
 from tidelog.metadata.store import MetadataStore, NoNode, put
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.replication.partitions import Partitions
 from tidelog.replication.replication_context import STANDALONE
 from tidelog.storage.directories.log_dirs import LogDirs

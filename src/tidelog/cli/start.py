@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tidelog import logs
+from tidelog.config.broker_config import BrokerConfig, warnings_for
+from tidelog.config.options.old_broker_options import current_options
 from tidelog.errors import ConfigError, TidelogError
-from tidelog.metadata.broker_config import BrokerConfig, warnings_for
-from tidelog.metadata.old_broker_options import current_options
 from tidelog.properties import read_properties
 
 if TYPE_CHECKING:

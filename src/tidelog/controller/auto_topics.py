@@ -9,9 +9,9 @@ cluster of one broker, they get one replica; Kafka would refuse to make three.
 
 from __future__ import annotations
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.topics import NewTopic
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from tidelog.metadata.broker_config import BrokerConfig
 
 
 def auto_topic(name: str, config: BrokerConfig) -> NewTopic:

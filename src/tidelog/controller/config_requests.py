@@ -12,11 +12,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from tidelog.config.options.broker_options import option_of
+from tidelog.config.options.unsupported_options import is_unsupported
 from tidelog.controller.config_changes import ConfigResource, ResourceType
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_options import option_of
 from tidelog.metadata.dynamic_config import Edit
-from tidelog.metadata.unsupported_options import is_unsupported
 
 _BATCH_SIZE = 64
 _OF_REPLICATION = {

@@ -24,6 +24,9 @@ from typing import NoReturn
 
 from msgspec import Struct
 
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_metrics import check_subscription
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.controller.assignment import Assignment, BrokerRack, validate_manual_assignment
 from tidelog.controller.auto_topics import auto_topic
 from tidelog.controller.features import SUPPORTED_FEATURES, FeatureUpdate, plan_feature_updates
@@ -49,14 +52,11 @@ from tidelog.controller.topics import (
 )
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.client_metrics import check_subscription
-from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, StoreClosed
+from tidelog.metadata.znodes import znodes
 
 logger = logging.getLogger(__name__)
 

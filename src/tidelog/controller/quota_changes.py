@@ -12,8 +12,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 from typing import NamedTuple
 
-from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.client_quotas import (
+from tidelog.config.client_quotas import (
     CLIENT_ID,
     CLIENT_LIMITS,
     IP,
@@ -24,6 +23,7 @@ from tidelog.metadata.client_quotas import (
     quota_entity,
     render_quota,
 )
+from tidelog.errors import ErrorCode, KafkaError
 
 _FRACTION = 1e-6
 _INTEGER_NAMES = {2**31 - 1: "an INT", 2**63 - 1: "a LONG"}

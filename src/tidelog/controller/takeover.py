@@ -24,23 +24,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_metrics import check_subscription
+from tidelog.config.options.log_options import raised
+from tidelog.config.options.topic_options import check_topic_overrides
+from tidelog.config.options.unsupported_options import unmet_protection
+from tidelog.config.secret_entries import SecretEntries
 from tidelog.controller.auto_topics import internal_configs
 from tidelog.controller.features import first_features
 from tidelog.controller.topic_nodes import create_topic_ops, delete_topic_ops, first_state, set_leader_op
 from tidelog.errors import ConfigError, KafkaError, StorageError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.client_metrics import check_subscription
 from tidelog.metadata.dynamic_config import usable_dynamic
 from tidelog.metadata.feed import load
 from tidelog.metadata.group_configs import check_group
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.log_options import raised
-from tidelog.metadata.secret_entries import SecretEntries
 from tidelog.metadata.store import Create, Delete, MetadataStore, NoNode, Op, Set, parent_of
-from tidelog.metadata.topic_options import check_topic_overrides
-from tidelog.metadata.unsupported_options import unmet_protection
+from tidelog.metadata.znodes import znodes
 from tidelog.storage.files import DELETE_DIR_SUFFIX, parse_directory_name, suffixed_directory_name
 from tidelog.storage.log_dir.log_dir import CLEAN_SHUTDOWN_FILE
 

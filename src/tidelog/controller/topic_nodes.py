@@ -18,7 +18,7 @@ from tidelog.controller.assignment import Assignment
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage, TopicImage
 from tidelog.metadata.store import Create, Delete, MetadataStore, Op, Set
-from tidelog.metadata.znodes import (
+from tidelog.metadata.znodes.znodes import (
     NO_LEADER,
     PartitionState,
     TopicAssignment,

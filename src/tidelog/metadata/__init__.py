@@ -1,1 +1,1 @@
-"""The shared truth: options, the znode-shaped store, and the image that the broker reads it through."""
+"""The shared truth: the znode-shaped store, and the image that the broker reads it through."""

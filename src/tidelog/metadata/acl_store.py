@@ -21,7 +21,6 @@ from functools import partial
 
 from tidelog.clock import Clock
 from tidelog.errors import StorageError
-from tidelog.metadata import acl_znodes
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
 from tidelog.metadata.store import (
     BadVersion,
@@ -38,6 +37,7 @@ from tidelog.metadata.store import (
     ensure_path,
     parent_of,
 )
+from tidelog.metadata.znodes import acl_znodes
 from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (

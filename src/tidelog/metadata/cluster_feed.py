@@ -18,9 +18,10 @@ from functools import partial
 from typing import Final
 
 from tidelog.clock import Clock
+from tidelog.config.listeners import Listener
+from tidelog.config.options.network_options import SECURITY_PROTOCOLS
 from tidelog.errors import StorageError
 from tidelog.ids import ZERO_UUID, Uuid
-from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.feed import (
     ImageDelta,
     Subscriber,
@@ -32,8 +33,6 @@ from tidelog.metadata.feed import (
     tell,
 )
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.network_options import SECURITY_PROTOCOLS
 from tidelog.metadata.store import (
     Change,
     ChangeKind,
@@ -45,8 +44,9 @@ from tidelog.metadata.store import (
     StoreError,
     ensure_path,
 )
-from tidelog.metadata.token_znodes import TOKEN_CHANGE_PREFIX, TOKEN_CHANGES, token_path
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes import znode_requests, znodes
+from tidelog.metadata.znodes.token_znodes import TOKEN_CHANGE_PREFIX, TOKEN_CHANGES, token_path
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.messages.update_metadata import (
     UpdateMetadataBroker,

@@ -18,13 +18,10 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Protocol
 
-from tidelog.errors import ConfigError, ErrorCode, KafkaError
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.broker_options import option_of
-from tidelog.metadata.client_metrics import check_subscription
-from tidelog.metadata.client_quotas import QuotaEntity
-from tidelog.metadata.config_entries import (
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_metrics import check_subscription
+from tidelog.config.client_quotas import QuotaEntity
+from tidelog.config.config_entries import (
     BrokerLayers,
     ConfigEntry,
     broker_entries,
@@ -33,21 +30,24 @@ from tidelog.metadata.config_entries import (
     group_entries,
     topic_entries,
 )
-from tidelog.metadata.empty_configs import drop_empty
-from tidelog.metadata.feed import Feed, ImageDelta
-from tidelog.metadata.group_configs import check_group
-from tidelog.metadata.listener_options import ListenerConfig, listener_of
-from tidelog.metadata.log_options import raised
-from tidelog.metadata.secret_entries import SecretEntries
-from tidelog.metadata.store import MetadataStore, NoNode, TooLargeError, put
-from tidelog.metadata.tls_options import RECONFIGURABLE, TLS_OPTIONS
-from tidelog.metadata.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
-from tidelog.metadata.unsupported_options import (
+from tidelog.config.options.broker_options import option_of
+from tidelog.config.options.listener_options import ListenerConfig, listener_of
+from tidelog.config.options.log_options import raised
+from tidelog.config.options.tls_options import RECONFIGURABLE, TLS_OPTIONS
+from tidelog.config.options.topic_options import TOPIC_OPTIONS, TopicConfig, check_topic_overrides
+from tidelog.config.options.unsupported_options import (
     DYNAMIC_UNSUPPORTED,
     is_protection,
     is_unsupported,
     unmet_protection,
 )
+from tidelog.config.secret_entries import SecretEntries
+from tidelog.errors import ConfigError, ErrorCode, KafkaError
+from tidelog.metadata.empty_configs import drop_empty
+from tidelog.metadata.feed import Feed, ImageDelta
+from tidelog.metadata.group_configs import check_group
+from tidelog.metadata.store import MetadataStore, NoNode, TooLargeError, put
+from tidelog.metadata.znodes import znodes
 from tidelog.options import BadValueError
 
 logger = logging.getLogger(__name__)

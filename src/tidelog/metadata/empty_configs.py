@@ -6,8 +6,8 @@ does a user's node that has credentials.
 
 from __future__ import annotations
 
-from tidelog.metadata import znodes
 from tidelog.metadata.store import BadVersion, MetadataStore, NoNode, NotEmpty, parent_of
+from tidelog.metadata.znodes import znodes
 
 
 async def drop_empty(store: MetadataStore, path: str) -> bool:

@@ -16,12 +16,12 @@ from typing import Protocol
 
 from msgspec import Struct, field
 
+from tidelog.config.client_quotas import QuotaEntity, parse_quotas
 from tidelog.errors import StorageError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
-from tidelog.metadata.client_quotas import QuotaEntity, parse_quotas
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import Change, LocalStore, MetadataStore, NoNode, Op
+from tidelog.metadata.znodes import znodes
 
 logger = logging.getLogger(__name__)
 
@@ -420,7 +420,7 @@ async def _refresh_token(
     store: MetadataStore, image: MetadataImage, token_id: str, delta: ImageDelta
 ) -> None:
     # Few clusters have any.
-    from tidelog.metadata.token_znodes import decode_token
+    from tidelog.metadata.znodes.token_znodes import decode_token
 
     found = await _get(store, f"{znodes.DELEGATION_TOKENS}/{token_id}")
     token = decode_token(token_id, found[0]) if found is not None else None

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.options.group_options import CONSUMER_OPTIONS, GROUP_OPTIONS, broker_synonym
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.group_options import CONSUMER_OPTIONS, GROUP_OPTIONS, broker_synonym
 from tidelog.metadata.image import MetadataImage
 from tidelog.options import BadValueError
 

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, ZERO_UUID, Uuid
-from tidelog.metadata.client_quotas import QuotaEntity
-from tidelog.metadata.znodes import NO_LEADER, BrokerRegistration, PartitionState, TopicAssignment
+from tidelog.metadata.znodes.znodes import NO_LEADER, BrokerRegistration, PartitionState, TopicAssignment
 
 if TYPE_CHECKING:
     # Few clusters have any.

@@ -11,7 +11,7 @@ import asyncio
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.store import BadVersion, MetadataStore, NodeExists, NoNode, SessionExpired
-from tidelog.metadata.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
+from tidelog.metadata.znodes.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from tidelog.options import MAX_LONG
 
 BLOCK_SIZE = 1000

@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import INTERNAL_TOPICS, NO_LEADER_EPOCH, NO_OFFSET, TopicPartition, Uuid
 from tidelog.metadata.image import PartitionImage
-from tidelog.metadata.znodes import NO_LEADER
+from tidelog.metadata.znodes.znodes import NO_LEADER
 from tidelog.metrics.topic_counts import TopicCounts
 from tidelog.replication.followers import NO_BROKER_EPOCH, Follower, Followers
 from tidelog.replication.in_sync import InSync

@@ -19,7 +19,7 @@ from typing import TypeVar
 
 from tidelog.broker.app import Broker
 from tidelog.broker.composition import standalone
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 
 TIMEOUT_S = 60.0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.compat.side_by_side.cases import case
 from tests.compat.side_by_side.side import Side
 
-from tidelog.metadata.broker_options import BROKER_OPTIONS
+from tidelog.config.options.broker_options import BROKER_OPTIONS
 from tidelog.wire.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tidelog.wire.messages.list_config_resources import ListConfigResourcesRequest
 

@@ -19,7 +19,7 @@ from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.simulation.cluster.trace import Trace
 from tests.simulation.virtual_loop import OWNER, Life
 
-from tidelog.metadata.node_tree import Effect
+from tidelog.metadata.embedded.node_tree import Effect
 from tidelog.metadata.store import (
     NodeStat,
     Op,

@@ -20,8 +20,8 @@ from tidelog.controller.controller import MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TopicPartition
-from tidelog.metadata import znodes
 from tidelog.metadata.store import Delete
+from tidelog.metadata.znodes import znodes
 from tidelog.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,

@@ -24,9 +24,9 @@ from tests.simulation.cluster.machine import BrokerLife
 from tests.simulation.cluster.world import ClusterWorld, Held
 
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
-from tidelog.metadata.node_tree import Effect
-from tidelog.metadata.znodes import PartitionState, TopicAssignment
+from tidelog.metadata.embedded.node_tree import Effect
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import PartitionState, TopicAssignment
 from tidelog.records.batch import BatchHeader, iter_batches
 from tidelog.records.control import ControlType, parse_control_type
 from tidelog.records.record import decode_batch

@@ -21,9 +21,9 @@ from tests.simulation.virtual_loop import OWNER, Life, LoopClock
 from tidelog.broker.app import Broker
 from tidelog.broker.composition import with_zookeeper
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
 from tidelog.ids import TopicPartition
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import SharedStore
 from tidelog.replication.partition import Partition
 from tidelog.storage.directories.log_dirs import LogDirs

@@ -29,7 +29,7 @@ from tests.simulation.virtual_loop import VirtualLoop, run_virtually
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from tidelog.metadata import znodes
+from tidelog.metadata.znodes import znodes
 
 STORM_S = 18.0
 _START_S = 15.0

@@ -21,8 +21,8 @@ from tests.simulation.virtual_loop import VirtualLoop
 from tidelog.broker.app import Broker
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.metadata import znodes
-from tidelog.metadata.znodes import PartitionState, TopicAssignment
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import PartitionState, TopicAssignment
 from tidelog.replication.partition import Partition
 
 SESSION_TIMEOUT_S = 2.0

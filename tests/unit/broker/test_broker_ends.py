@@ -12,12 +12,12 @@ from tidelog.broker.app import Broker
 from tidelog.broker.cluster import registration
 from tidelog.broker.composition import standalone, with_zookeeper
 from tidelog.broker.state import BrokerState, StartGivenUp
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.topics import NewTopic
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.store import SharedStore
-from tidelog.metadata.znodes import BrokerRegistration, PartitionState
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration, PartitionState
 
 CLEAN_MARK = ".kafka_cleanshutdown"
 

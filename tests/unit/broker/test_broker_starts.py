@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 from tidelog.broker.composition import standalone
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 
 
 def test_dynamic_options_of_the_log_directories_outlive_a_restart(tmp_path: Path) -> None:

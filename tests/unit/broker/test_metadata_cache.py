@@ -5,11 +5,11 @@ from __future__ import annotations
 import weakref
 
 from tidelog.broker.metadata_cache import MetadataCache, Variant
+from tidelog.config.listeners import Listener
 from tidelog.errors import ErrorCode
 from tidelog.ids import Uuid
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.scheduling.slices import run_to_end
 from tidelog.wire.messages.metadata import MetadataResponseTopic
 

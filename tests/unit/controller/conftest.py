@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from tests.rigs.clock import ManualClock
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.controller import Controller
 from tidelog.controller.takeover import take_over
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.dynamic_config import DynamicConfigs
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.znodes import BrokerRegistration, broker_path
+from tidelog.metadata.znodes.znodes import BrokerRegistration, broker_path
 
 BROKER_ID = 1
 

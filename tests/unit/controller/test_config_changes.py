@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from tidelog.config.options.broker_options import BROKER_OPTIONS
+from tidelog.config.options.topic_options import TOPIC_OPTIONS
 from tidelog.controller.config_changes import (
     ConfigOp,
     OpType,
@@ -11,8 +13,6 @@ from tidelog.controller.config_changes import (
     edit_topic_configs,
 )
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_options import BROKER_OPTIONS
-from tidelog.metadata.topic_options import TOPIC_OPTIONS
 
 POLICY = "cleanup.policy"
 

@@ -4,9 +4,9 @@ from math import inf, nan
 
 import pytest
 
+from tidelog.config.client_quotas import quota_entity
 from tidelog.controller.quota_changes import QuotaAlteration, QuotaEdit, QuotaOp, plan_quota_changes
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.client_quotas import quota_entity
 
 ALICE = (("user", "alice"),)
 PRODUCE, REQUEST = "producer_byte_rate", "request_percentage"

@@ -11,10 +11,9 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.errors import StorageError
-from tidelog.metadata import acl_znodes
 from tidelog.metadata.acl_store import AclStore
 from tidelog.metadata.cluster_feed import NOTICE_AGE_MS
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.store import (
     Create,
     MetadataStore,
@@ -25,6 +24,7 @@ from tidelog.metadata.store import (
     StoreError,
     put,
 )
+from tidelog.metadata.znodes import acl_znodes
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     AclBinding,

@@ -9,11 +9,11 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
-from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import _PER_TURN, NOTICE_AGE_MS, ClusterFeed
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import ensure_path, put
-from tidelog.metadata.token_znodes import encode_token, token_path
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.token_znodes import encode_token, token_path
 from tidelog.security.delegation_token import DelegationToken
 from tidelog.security.principal import Principal
 from tidelog.wire.messages.update_metadata import (

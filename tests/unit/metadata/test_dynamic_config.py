@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.config_entries import ConfigEntry, ConfigSource, ConfigSynonym
+from tidelog.config.options.topic_options import TopicConfig
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.config_entries import ConfigEntry, ConfigSource, ConfigSynonym
 from tidelog.metadata.dynamic_config import DynamicConfigs
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.store import ensure_path, put
-from tidelog.metadata.topic_options import TopicConfig
+from tidelog.metadata.znodes import znodes
 
 
 class Rig(NamedTuple):

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.config.listeners import Listener
 from tidelog.ids import ZERO_UUID, TopicPartition, random_uuid, uuid_from_text
-from tidelog.metadata import znodes
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.feed import ImageDelta, MetadataFeed
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import Create, Delete, Op, Set, ensure_path
+from tidelog.metadata.znodes import znodes
 
 ORDERS_ID = uuid_from_text("3qVU1Wl6TuO5dhKmRI0Xtg")
 

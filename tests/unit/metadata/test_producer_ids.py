@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tidelog.errors import KafkaError
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.producer_ids import ProducerIds
-from tidelog.metadata.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
+from tidelog.metadata.znodes.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 
 
 def test_ids_are_handed_out_in_order_from_blocks_of_a_thousand(tmp_path: Path) -> None:

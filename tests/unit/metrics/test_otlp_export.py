@@ -11,8 +11,8 @@ import pytest
 from tests.rigs.otlp_collector import Collector
 
 from tidelog.broker.metrics.otlp_target import otlp_target
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metrics import otlp_export
 from tidelog.metrics.metric import counter
 from tidelog.metrics.otlp_export import OtlpExport, endpoint_of, headers_of

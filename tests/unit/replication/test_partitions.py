@@ -12,7 +12,7 @@ from tests.rigs.clock import ManualClock
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
 from tidelog.metadata.image import MetadataImage, PartitionImage
-from tidelog.metadata.znodes import PartitionState, TopicAssignment
+from tidelog.metadata.znodes.znodes import PartitionState, TopicAssignment
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.directories.log_dirs import LogDirs

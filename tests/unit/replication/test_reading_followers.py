@@ -11,10 +11,10 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.broker.fetch.nearest_replica import NearestReplica
+from tidelog.config.listeners import Listener
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
 from tidelog.storage.log.log import Isolation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from tidelog.broker.access.authorization import Authorization
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.acl_znodes import cannot_be_kept
+from tidelog.metadata.znodes.acl_znodes import cannot_be_kept
 from tidelog.security.acls.filters import AclFilter
 from tidelog.security.acls.model import (
     CLUSTER_NAME,

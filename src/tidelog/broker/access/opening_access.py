@@ -7,11 +7,11 @@ from pathlib import Path
 from tidelog.broker.access.access_log import AccessLog
 from tidelog.broker.access.authorization import Authorization
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.options.authorizer_options import super_users
 from tidelog.custom_class import is_custom_class
 from tidelog.errors import ConfigError
 from tidelog.metadata.acl_store import AclStore
-from tidelog.metadata.authorizer_options import super_users
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.store import MetadataStore, SharedStore
 from tidelog.security.acls.authorizer import Authorizer
 

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.access.required_access import Need, is_about_cluster, needs_of_request
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.security.acls.model import CLUSTER_NAME, Operation
 from tidelog.security.session import Session
 from tidelog.wire.api import ApiKey

@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from tidelog.broker.cluster.membership import ClusterMembership
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_metrics import check_subscription
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.controller.auto_topics import auto_topic
 from tidelog.controller.cluster.context import ReplicaAssignment
 from tidelog.controller.controller import CreatedTopic, MorePartitions
@@ -29,10 +32,6 @@ from tidelog.controller.topic_names import validate_topic_name
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.client_metrics import check_subscription
-from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs, Edit
 from tidelog.metadata.empty_configs import drop_empty_above
@@ -52,6 +51,7 @@ from tidelog.metadata.store import (
     parent_of,
     put,
 )
+from tidelog.metadata.znodes import znodes
 from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.messages.create_topics import (
     CreatableTopic,

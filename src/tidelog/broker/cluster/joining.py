@@ -11,14 +11,14 @@ from tidelog.broker.cluster.membership import ClusterMembership
 from tidelog.broker.cluster.registration import prepare, settle_broker_id, settle_cluster_id
 from tidelog.broker.membership import MetadataParts
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.features import first_features
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.store import NodeExists, SessionExpired, SharedStore
-from tidelog.metadata.zookeeper import ZooKeeperStore
-from tidelog.metadata.zookeeper_settings import zookeeper_security
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.zookeeper.settings import zookeeper_security
+from tidelog.metadata.zookeeper.zookeeper_store import ZooKeeperStore
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.log_dir.meta_properties import Identity
 

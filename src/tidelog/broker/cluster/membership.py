@@ -30,19 +30,19 @@ from tidelog.broker.membership import RestOfBroker, Serve
 from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
 from tidelog.client.address import Address
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.options.topic_options import TopicConfig
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, listed
-from tidelog.metadata import znode_requests, znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import SessionExpired, SessionState, SharedStore, StoreError
-from tidelog.metadata.topic_options import TopicConfig
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes import znode_requests, znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
 from tidelog.replication.replication_context import ReplicationContext
 from tidelog.replication.throttle import ReplicationThrottle

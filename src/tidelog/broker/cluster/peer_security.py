@@ -20,10 +20,10 @@ from tidelog.client.security import Security, SecurityProtocol
 from tidelog.client.security.mechanisms import Dialogue, plain
 from tidelog.client.security.sasl import SaslLogin, oauth_login
 from tidelog.client.security.scram import scram
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
+from tidelog.config.sasl_settings import BrokerLogin, TicketLogin, TokenLogin
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.sasl_settings import BrokerLogin, TicketLogin, TokenLogin
 from tidelog.security.sasl.own_tokens import TokenSource, UnsecuredTokenMaker, token_source
 from tidelog.security.sasl.plain import PLAIN
 from tidelog.security.tls.context import TlsContext, client_context

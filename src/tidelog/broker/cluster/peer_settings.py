@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.broker.network.network_settings import socket_buffer
 from tidelog.client.settings import NetworkSettings
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 
 if TYPE_CHECKING:
     from tidelog.client.security import Security

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Callable, Collection
 
 from tidelog.broker.state import StartGivenUp
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.cluster.leadership_nodes import read_leaderships
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition, random_uuid, uuid_to_text
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.store import ANY_VERSION, NodeExists, NoNode, SharedStore, ensure_path
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.client.connection import Body
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError, WireError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.replication.leader_endpoint import (
     Answers,
     FetchedPartition,

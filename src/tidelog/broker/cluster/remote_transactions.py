@@ -20,9 +20,9 @@ from tidelog.coordinator.transaction.markers import MarkerRequest, MarkerWriter
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import NoNode, SharedStore
+from tidelog.metadata.znodes import znodes
 from tidelog.scheduling.promise import Promise, gather
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,

@@ -8,10 +8,10 @@ only another version can have written them.
 from __future__ import annotations
 
 from tidelog.clock import Clock
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.options.topic_options import TOPIC_OPTIONS
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.feed import Feed, ImageDelta
-from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.options import BadValueError
 from tidelog.replication.throttle import ReplicationThrottle
 

@@ -20,10 +20,10 @@ from tidelog.broker.coordination.coordinator_log import PartitionLog
 from tidelog.broker.coordination.transaction_markers import TransactionMarkers
 from tidelog.broker.coordination.transaction_verification import TransactionVerification
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError, LogDirOfflineError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds

@@ -28,10 +28,10 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_SEQUENCE, TopicPartition
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.timers import Timers

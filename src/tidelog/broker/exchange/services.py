@@ -16,7 +16,7 @@ from tidelog.broker.membership import Admin, Membership, ServedApis
 from tidelog.broker.metadata_cache import MetadataCache
 from tidelog.broker.partition_errors import OnOffline
 from tidelog.broker.quotas.client_quotas import ClientQuotas
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds

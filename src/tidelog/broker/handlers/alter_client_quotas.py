@@ -18,9 +18,9 @@ from collections.abc import Sequence
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
+from tidelog.config.client_quotas import IP
 from tidelog.controller.quota_changes import QuotaAlteration, QuotaOp, plan_quota_changes
 from tidelog.errors import KafkaError
-from tidelog.metadata.client_quotas import IP
 from tidelog.scheduling.yielding import yielding_every
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.alter_client_quotas import (

@@ -11,10 +11,10 @@ from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.access.config_access import require_config_access
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.config_changes import ConfigResource, check_entries
 from tidelog.controller.config_requests import alter_each, alter_resource, idle_remark
 from tidelog.errors import KafkaError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey

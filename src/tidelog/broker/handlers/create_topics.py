@@ -21,14 +21,14 @@ from tidelog.broker.access.authorization import Authorization, refusal
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.config_entries import BrokerLayers, topic_entries
+from tidelog.config.options.topic_options import TopicConfig
 from tidelog.controller.controller import CreatedTopic
 from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.config_entries import BrokerLayers, topic_entries
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.topic_options import TopicConfig
 from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.broker.context import RequestContext
+from tidelog.config.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.client_quotas import CLIENT_ID, IP, USER, QuotaEntity
 from tidelog.metadata.image import MetadataImage
 from tidelog.scheduling.slices import Slices
 from tidelog.wire.api import ApiKey

@@ -17,11 +17,11 @@ from tidelog.broker import log_levels
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.access.config_access import require_config_access
 from tidelog.broker.context import RequestContext
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.config_entries import ConfigEntry, ConfigSource
 from tidelog.controller.config_changes import ResourceType
 from tidelog.controller.topic_names import validate_topic_name
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.config_entries import ConfigEntry, ConfigSource
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import MetadataImage
 from tidelog.scheduling.slices import Slices

@@ -14,9 +14,9 @@ from itertools import islice
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.access.authorized_operations import topic_operations
 from tidelog.broker.context import RequestContext
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation

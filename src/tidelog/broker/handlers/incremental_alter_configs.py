@@ -17,6 +17,11 @@ from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.access.config_access import require_config_access
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_metrics import CLIENT_METRICS_OPTIONS
+from tidelog.config.options.broker_options import BROKER_OPTIONS
+from tidelog.config.options.group_options import GROUP_OPTIONS
+from tidelog.config.options.topic_options import TOPIC_OPTIONS
 from tidelog.controller.config_changes import (
     ConfigOp,
     ConfigResource,
@@ -28,11 +33,6 @@ from tidelog.controller.config_changes import (
 )
 from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id, idle_remark
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.broker_options import BROKER_OPTIONS
-from tidelog.metadata.client_metrics import CLIENT_METRICS_OPTIONS
-from tidelog.metadata.group_options import GROUP_OPTIONS
-from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey

@@ -28,10 +28,10 @@ from tidelog.broker.long_responses import EncodedResponse
 from tidelog.broker.membership import Admin
 from tidelog.broker.metadata_cache import MetadataCache, Variant
 from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage, TopicImage
 from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.znodes import NO_LEADER
+from tidelog.metadata.znodes.znodes import NO_LEADER
 from tidelog.metrics import catalog
 from tidelog.metrics.histogram import Histogram
 from tidelog.metrics.page import Page, labels

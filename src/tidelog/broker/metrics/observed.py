@@ -11,7 +11,7 @@ from tidelog.broker.network.network import Network
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.state import BrokerState
 from tidelog.clock import Clock
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.deadlines import Deadlines

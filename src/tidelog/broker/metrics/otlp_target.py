@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.metrics.otlp_export import Target, endpoint_of, headers_of
 
 

@@ -27,9 +27,9 @@ from tidelog.broker.metrics.request_figures import RequestFigures
 from tidelog.broker.metrics.telemetry_figures import telemetry_figures, telemetry_page
 from tidelog.broker.produce.produce_wait import ProduceWait
 from tidelog.broker.state import BrokerState
+from tidelog.config.listeners import Listener
 from tidelog.custom_class import is_custom_class
 from tidelog.errors import ConfigError
-from tidelog.metadata.listeners import Listener
 from tidelog.metrics import catalog
 from tidelog.metrics.http_server import (
     HttpAnswer,

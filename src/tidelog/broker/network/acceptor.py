@@ -20,8 +20,8 @@ from typing import Protocol
 
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.rate_limited_log import RateLimitedLog
+from tidelog.config.listeners import Listener
 from tidelog.errors import ConfigError
-from tidelog.metadata.listeners import Listener
 
 _ACCEPTS_PER_TURN = 16
 _PAUSE_S = 0.1

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidelog.broker.network.connection_quotas import ConnectionQuotas, is_ip, plain_ip
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import parse_map
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listeners import parse_map
 
 logger = logging.getLogger(__name__)
 

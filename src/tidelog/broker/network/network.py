@@ -39,7 +39,7 @@ from tidelog.broker.network.memory_pool import UNLIMITED, FrameBuffers, RequestM
 from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.broker.network.tls_socket import TlsSocket
 from tidelog.clock import Clock, SystemClock
-from tidelog.metadata.listeners import Listener
+from tidelog.config.listeners import Listener
 from tidelog.metrics.connection_counts import ConnectionCounts
 from tidelog.security.session import Session
 

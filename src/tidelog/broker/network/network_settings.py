@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.network import NetworkLimits
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listener_options import bare_names
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.options.listener_options import bare_names
 
 QUOTA_OPTIONS = frozenset(
     {

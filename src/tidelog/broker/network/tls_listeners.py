@@ -21,10 +21,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
+from tidelog.config.options.listener_options import ListenerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listener_options import ListenerConfig
-from tidelog.metadata.listeners import Listener
 from tidelog.security.tls import kernel_tls
 from tidelog.security.tls.context import ClientAuth, TlsContext, server_context
 from tidelog.security.tls.principal_mapping import PrincipalMapping

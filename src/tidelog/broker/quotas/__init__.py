@@ -7,7 +7,7 @@ rate_quota, mutation_quota    rates and changes of the cluster: how long a clien
 address_quotas                quotas of IP addresses, for the network, which limits connections
 request_time                  the time that requests take of the loop, for ``request_percentage``
 
-Quotas are kept in the metadata (``metadata/client_quotas``). A client that has had too much is answered at
+Quotas are kept in the metadata (``config/client_quotas``). A client that has had too much is answered at
 once, told for how long to pause, and not read from meanwhile (KIP-219). While there is no quota,
 nothing here is loaded but ``client_quotas``.
 """

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Mapping
 
 from tidelog.broker.network.connection_quotas import ConnectionQuotas, is_ip, plain_ip
-from tidelog.metadata.client_quotas import CONNECTION_CREATION_RATE, IP, QuotaEntity
+from tidelog.config.client_quotas import CONNECTION_CREATION_RATE, IP, QuotaEntity
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from math import inf
 from typing import Final, Generic, TypeVar
 
 from tidelog.broker.quotas.payer import Payer
-from tidelog.metadata.client_quotas import CLIENT_ID, USER, QuotaEntity
+from tidelog.config.client_quotas import CLIENT_ID, USER, QuotaEntity
 
 IDLE_MS: Final = 3_600_000
 MAX_SHARES: Final = 20_000

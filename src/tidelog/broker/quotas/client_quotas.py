@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.broker.quotas.payer import Payer
 from tidelog.clock import Clock, SystemClock
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.client_quotas import (
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.client_quotas import (
     CLIENT_LIMITS,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from tidelog.broker.quotas.client_levels import ClientLevels, Share
 from tidelog.broker.quotas.token_bucket import TokenBucket
 from tidelog.clock import Clock
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.client_quotas import QuotaEntity
 from tidelog.metrics.sampled_rate import MAX_PAUSE_MS
 
 

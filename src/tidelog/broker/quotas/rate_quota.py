@@ -9,7 +9,7 @@ from typing import Final
 from tidelog.broker.quotas.client_levels import ClientLevels, Share
 from tidelog.broker.quotas.payer import Payer
 from tidelog.clock import Clock
-from tidelog.metadata.client_quotas import QuotaEntity
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.metrics.sampled_rate import MAX_PAUSE_MS, SampledRate, throttle_time_ms
 
 # Somewhat less than one, by more than what rounding makes of a rate.

@@ -27,15 +27,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.checksum import crc32c
 from tidelog.clock import Clock
-from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
-from tidelog.ids import RESERVED_UUIDS, ZERO_UUID, Uuid, random_uuid, uuid_to_text
-from tidelog.metadata.client_metrics import (
+from tidelog.config.client_metrics import (
     ALL_METRICS,
     DEFAULT_INTERVAL_MS,
     SELECTORS,
     Subscription,
     read_subscription,
 )
+from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
+from tidelog.ids import RESERVED_UUIDS, ZERO_UUID, Uuid, random_uuid, uuid_to_text
 from tidelog.metadata.image import MetadataImage
 from tidelog.records.compression import Codec, DecompressedTooLargeError, decompress
 

@@ -22,7 +22,7 @@ from tidelog.controller.cluster.states import (
     ReplicaPhase,
 )
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition, Uuid
-from tidelog.metadata.znodes import BrokerRegistration, PartitionState, TopicAssignment
+from tidelog.metadata.znodes.znodes import BrokerRegistration, PartitionState, TopicAssignment
 
 EPOCH_DURING_DELETE = -2
 LEADER_DURING_DELETE = -2

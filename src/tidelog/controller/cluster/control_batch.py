@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tidelog.config.options.network_options import SECURITY_PROTOCOLS
 from tidelog.controller.cluster.context import LEADER_DURING_DELETE, ControllerContext
 from tidelog.ids import ZERO_UUID, TopicPartition
-from tidelog.metadata.network_options import SECURITY_PROTOCOLS
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
     LeaderAndIsrPartitionState,

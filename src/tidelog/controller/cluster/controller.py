@@ -29,7 +29,6 @@ from tidelog.controller.controller import CreatedTopic, MorePartitions
 from tidelog.controller.topics import ElectionType, NewTopic
 from tidelog.errors import ConfigError, ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition, Uuid
-from tidelog.metadata import znodes
 from tidelog.metadata.store import (
     BadVersion,
     Check,
@@ -44,6 +43,7 @@ from tidelog.metadata.store import (
     StoreClosed,
     StoreError,
 )
+from tidelog.metadata.znodes import znodes
 from tidelog.metrics.controller_counts import ControllerCounts
 
 logger = logging.getLogger(__name__)

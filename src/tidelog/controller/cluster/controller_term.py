@@ -42,9 +42,9 @@ from tidelog.controller.cluster.topic_deletion import TopicDeletion
 from tidelog.controller.topics import ElectionType, TopicDefaults
 from tidelog.errors import ErrorCode, StorageError
 from tidelog.ids import TopicPartition, random_uuid
-from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
-from tidelog.metadata.znodes import BrokerRegistration, TopicAssignment
+from tidelog.metadata.znodes import znode_requests, znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration, TopicAssignment
 from tidelog.wire.messages.leader_and_isr import LeaderAndIsrResponse
 from tidelog.wire.messages.stop_replica import StopReplicaRequest, StopReplicaResponse
 from tidelog.wire.schema import Payload

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from tidelog.controller.cluster.context import ControllerContext, Leadership
 from tidelog.errors import StorageError, TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
 from tidelog.metadata.store import (
     BadVersion,
     Check,
@@ -32,7 +31,8 @@ from tidelog.metadata.store import (
     StoreClosed,
     StoreError,
 )
-from tidelog.metadata.znodes import PartitionState
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import PartitionState
 
 logger = logging.getLogger(__name__)
 

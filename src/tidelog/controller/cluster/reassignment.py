@@ -30,8 +30,8 @@ from tidelog.controller.cluster.state_changes import Election, StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.store import Delete, Set, SharedStore
+from tidelog.metadata.znodes import znode_requests, znodes
 
 logger = logging.getLogger(__name__)
 

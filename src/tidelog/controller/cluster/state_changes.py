@@ -37,7 +37,7 @@ from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.metadata.store import SharedStore
-from tidelog.metadata.znodes import NO_LEADER, PartitionState
+from tidelog.metadata.znodes.znodes import NO_LEADER, PartitionState
 from tidelog.metrics.controller_counts import ControllerCounts
 
 logger = logging.getLogger(__name__)

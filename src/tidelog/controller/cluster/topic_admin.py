@@ -34,9 +34,9 @@ from tidelog.controller.topics import (
 )
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
-from tidelog.metadata import znodes
 from tidelog.metadata.store import Create, NodeExists, Op, Set, SharedStore, TooLargeError
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import TopicAssignment
 
 logger = logging.getLogger(__name__)
 

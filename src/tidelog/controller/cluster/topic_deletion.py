@@ -20,8 +20,8 @@ from tidelog.controller.cluster.state_changes import StateChanges
 from tidelog.controller.cluster.states import PartitionPhase, ReplicaPhase
 from tidelog.controller.topic_nodes import delete_topic_ops
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
 from tidelog.metadata.store import Delete, NoNode, Set, SharedStore
+from tidelog.metadata.znodes import znodes
 
 logger = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import TypeVar
 
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.group import Caller
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
@@ -22,7 +23,6 @@ from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.runtime import Producer, Result, Runtime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, Uuid, random_uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.group_configs import GroupConfigs
 from tidelog.metadata.image import MetadataImage
 from tidelog.records.compression import Codec

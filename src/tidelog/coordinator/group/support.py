@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.ids import Uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.group_configs import GroupConfigs
 from tidelog.metadata.image import MetadataImage
 

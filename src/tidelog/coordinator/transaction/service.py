@@ -15,6 +15,7 @@ from itertools import chain
 from typing import TypeVar
 
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.partitioning import partition_for
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
@@ -32,7 +33,6 @@ from tidelog.coordinator.transaction.support import TransactionSupport
 from tidelog.coordinator.transaction.transaction import EPOCH_BUMP_VERSION, NO_TIMEOUT_MS, Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TRANSACTION_STATE_TOPIC, TopicPartition
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 from tidelog.scheduling.promise import Promise, gather
 from tidelog.scheduling.slices import Slices, run_to_end

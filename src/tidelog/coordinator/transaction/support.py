@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.transaction.markers import MarkerWriter
 from tidelog.coordinator.transaction.producer_id_supply import ProducerIdSupply
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
 
 _FEATURE = "transaction.version"

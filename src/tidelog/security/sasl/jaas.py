@@ -7,7 +7,7 @@ from the options. Quotes may be single or double, a backslash in them stands for
 ``n t r b f``, for what it does in Java; what needs no quotes may do without. ``//`` and ``/* */`` are
 comments.
 
-Nothing that is said about a line ever shows a value of it. Used by ``metadata/sasl_settings`` for brokers and
+Nothing that is said about a line ever shows a value of it. Used by ``config/sasl_settings`` for brokers and
 by ``client/security`` for clients.
 """
 

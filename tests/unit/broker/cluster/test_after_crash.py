@@ -12,9 +12,9 @@ from tests.rigs.memory_zookeeper import MemoryZooKeeper
 from tidelog.broker.cluster import registration
 from tidelog.broker.cluster.registration import prepare, wait_until_missed
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
 from tidelog.metadata.store import SharedStore, ensure_path
-from tidelog.metadata.znodes import PartitionState
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import PartitionState
 
 ME, OTHER = 1, 2
 P0 = TopicPartition("t", 0)

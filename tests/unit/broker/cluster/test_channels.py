@@ -10,9 +10,9 @@ from tidelog.broker.cluster.channels import Channels
 from tidelog.broker.cluster.peer_broker import PeerEndpoint
 from tidelog.client.address import Address
 from tidelog.client.settings import NetworkSettings
+from tidelog.config.listeners import Listener
 from tidelog.controller.cluster.context import LiveBroker
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest, UpdateMetadataResponse
 from tidelog.wire.schema import Payload

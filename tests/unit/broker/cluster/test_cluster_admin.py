@@ -12,15 +12,15 @@ from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.broker.cluster.admin import ClusterAdmin
 from tidelog.broker.cluster.membership import ClusterMembership
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import PartitionImage, TopicImage
 from tidelog.metadata.store import Create, Op, Result, SessionExpired, ensure_path, put
+from tidelog.metadata.znodes import znodes
 from tidelog.security.password_encoder import PasswordEncoder
 from tidelog.wire.messages.update_metadata import (
     UpdateMetadataPartitionState,

@@ -11,9 +11,9 @@ from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster.controller_requests import ControllerRequests
 from tidelog.ids import Uuid, random_uuid
-from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.store import SharedStore, ensure_path, put
+from tidelog.metadata.znodes import znodes
 from tidelog.replication.fetch_loop import FetchLoops
 from tidelog.replication.partitions import Partitions
 from tidelog.storage.directories.log_dirs import LogDirs

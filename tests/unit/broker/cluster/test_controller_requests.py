@@ -13,10 +13,10 @@ from tests.rigs.memory_zookeeper import MemoryZooKeeper
 from tidelog.broker.cluster.controller_requests import _COST_OF_LOG, _PER_TURN, ControllerRequests
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, random_uuid
-from tidelog.metadata import znodes
 from tidelog.metadata.cluster_feed import ClusterFeed
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.store import ensure_path
+from tidelog.metadata.znodes import znodes
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.fetch_loop import FetchLoop, FetchLoops
 from tidelog.replication.leader_endpoint import Answers, OnAnswers, Positions

@@ -12,7 +12,7 @@ from tidelog.client.address import Address
 from tidelog.client.connection import Connection
 from tidelog.client.retry import Deadline
 from tidelog.client.security import Security
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from tidelog.wire.schema import Payload

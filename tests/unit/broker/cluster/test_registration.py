@@ -11,11 +11,11 @@ from tests.rigs.memory_zookeeper import MemoryZooKeeper
 from tidelog.broker.cluster import registration
 from tidelog.broker.cluster.registration import prepare, register, settle_broker_id, settle_cluster_id
 from tidelog.broker.state import StartGivenUp
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
 from tidelog.errors import ConfigError
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 
 ME = BrokerRegistration(broker_id=4, endpoints=(Listener("PLAINTEXT", "127.0.0.1", 9092, "PLAINTEXT"),))
 

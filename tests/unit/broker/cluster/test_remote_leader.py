@@ -11,9 +11,9 @@ from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.broker.cluster.remote_leader import RemoteLeader
 from tidelog.client.connection import AnswerTaker
 from tidelog.client.errors import ConnectionLostError
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, Uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.replication.leader_endpoint import Answers, FollowerPosition, Positions
 from tidelog.wire.fetch import FetchRequest, encode_fetch_response, parse_fetch_request
 

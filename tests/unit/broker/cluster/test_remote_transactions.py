@@ -15,10 +15,10 @@ from tidelog.coordinator.transaction.markers import MarkerRequest
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition, random_uuid
-from tidelog.metadata import znodes
 from tidelog.metadata.image import MetadataImage, PartitionImage, TopicImage
 from tidelog.metadata.store import StoreClosed, ensure_path
-from tidelog.metadata.znodes import BrokerRegistration, TopicAssignment
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration, TopicAssignment
 from tidelog.scheduling.promise import Promise
 from tidelog.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,

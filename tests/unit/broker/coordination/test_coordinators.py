@@ -14,14 +14,14 @@ from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.coordination.coordinators import Coordinators
 from tidelog.broker.standalone import HereOnly
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TRANSACTION_STATE_TOPIC, random_uuid
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds
-from tidelog.metadata.znodes import PartitionState, TopicAssignment
+from tidelog.metadata.znodes.znodes import PartitionState, TopicAssignment
 from tidelog.records.batch import iter_batches
 from tidelog.replication.in_sync import LedPartition
 from tidelog.replication.partition import Partition

@@ -21,17 +21,17 @@ from tidelog.broker.context import RequestContext
 from tidelog.broker.exchange.services import bind
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.served import SERVED
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.controller import Controller
 from tidelog.controller.takeover import take_over
 from tidelog.errors import KafkaError
 from tidelog.ids import random_uuid, uuid_to_text
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.dynamic_config import DynamicConfigs
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.feed import MetadataFeed
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import put
-from tidelog.metadata.znodes import CLUSTER_ID, BrokerRegistration, broker_path, encode_cluster_id
+from tidelog.metadata.znodes.znodes import CLUSTER_ID, BrokerRegistration, broker_path, encode_cluster_id
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tidelog.config.config_entries import ConfigSource
 from tidelog.errors import ErrorCode
-from tidelog.metadata.config_entries import ConfigSource
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages import alter_configs as legacy
 from tidelog.wire.messages import describe_configs as describe

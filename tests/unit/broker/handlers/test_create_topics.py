@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from tidelog.config.config_entries import ConfigSource
+from tidelog.config.options.topic_options import TOPIC_OPTIONS
 from tidelog.errors import ErrorCode
 from tidelog.ids import ZERO_UUID
-from tidelog.metadata.config_entries import ConfigSource
-from tidelog.metadata.topic_options import TOPIC_OPTIONS
 from tidelog.wire.messages.create_topics import (
     CreatableReplicaAssignment,
     CreatableTopic,

@@ -9,9 +9,9 @@ import pytest
 
 from tidelog.broker.context import RequestContext
 from tidelog.broker.handlers import describe_configs
+from tidelog.config.config_entries import ConfigSource
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
-from tidelog.metadata.config_entries import ConfigSource
 from tidelog.options import OptionType
 from tidelog.scheduling.slices import run_to_end
 from tidelog.security.session import Session

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from tidelog.config.config_entries import ConfigSource
+from tidelog.config.options.group_options import GROUP_OPTIONS
 from tidelog.errors import ErrorCode
-from tidelog.metadata.config_entries import ConfigSource
 from tidelog.metadata.group_configs import GroupConfigs
-from tidelog.metadata.group_options import GROUP_OPTIONS
 from tidelog.wire.messages import alter_configs as legacy
 from tidelog.wire.messages import describe_configs as describe
 from tidelog.wire.messages import incremental_alter_configs as incremental

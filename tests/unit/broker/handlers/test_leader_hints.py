@@ -11,11 +11,11 @@ from tests.rigs.raw_topic import RawTopic, batch
 from tests.rigs.waiting import wait_until
 
 from tidelog.broker.app import Broker
+from tidelog.config.listeners import Listener
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.metadata.image import PartitionImage, TopicImage
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.api import ApiKey
 from tidelog.wire.codec import decode

@@ -28,7 +28,7 @@ from tidelog.broker.handlers import (
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
 from tidelog.metadata.acl_store import AclStore
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.scheduling.promise import Promise
 from tidelog.security.acls.model import Operation, PatternType, Permission, ResourceType
 from tidelog.security.session import Session

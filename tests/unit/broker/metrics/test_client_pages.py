@@ -10,7 +10,7 @@ from tidelog.broker.metrics.observed import ObservedBroker
 from tidelog.broker.network.answer_times import AnswerTimes
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.clock import SystemClock
-from tidelog.metadata.client_quotas import CLIENT_ID, PRODUCER_BYTE_RATE
+from tidelog.config.client_quotas import CLIENT_ID, PRODUCER_BYTE_RATE
 from tidelog.metrics.request_times import RequestTimes
 from tidelog.security.session import Session
 

@@ -18,7 +18,7 @@ from tidelog.broker.metrics.request_figures import _software_samples
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.quotas.payer import LONGEST_CLIENT_ID, payer_of
 from tidelog.clock import SystemClock
-from tidelog.metadata.client_quotas import CLIENT_ID, PRODUCER_BYTE_RATE
+from tidelog.config.client_quotas import CLIENT_ID, PRODUCER_BYTE_RATE
 from tidelog.metrics import catalog
 from tidelog.metrics.page import Page
 from tidelog.security.session import Session

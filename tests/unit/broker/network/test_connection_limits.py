@@ -23,9 +23,9 @@ from tidelog.broker.network.network import Network, NetworkLimits
 from tidelog.broker.network.network_settings import apply_quotas, is_quota, network_limits
 from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.broker.state import BrokerState, LifeCycle
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listeners import Listener
 from tidelog.security.session import Session
 
 DEADLINE_S = 60.0

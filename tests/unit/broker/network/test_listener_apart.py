@@ -14,7 +14,7 @@ from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.network.network import Network, NetworkLimits
-from tidelog.metadata.listeners import Listener
+from tidelog.config.listeners import Listener
 
 CLIENTS = 20
 EVENT_S = 0.003

@@ -10,8 +10,8 @@ import pytest
 from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network
+from tidelog.config.listeners import Listener
 from tidelog.errors import ConfigError
-from tidelog.metadata.listeners import Listener
 
 LISTENERS = (
     Listener("BROKERS", "127.0.0.1", 0, "PLAINTEXT"),

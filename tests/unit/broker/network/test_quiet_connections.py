@@ -14,7 +14,7 @@ import uvloop
 from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.network.network import Network
-from tidelog.metadata.listeners import Listener
+from tidelog.config.listeners import Listener
 from tidelog.scheduling.promise import Promise
 
 DEADLINE_S = 20.0

@@ -8,9 +8,9 @@ import pytest
 from tests.rigs.tls_files import TlsFiles
 
 from tidelog.broker.network.tls_listeners import TlsListeners
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.listeners import Listener
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.listeners import Listener
 
 SECURE = Listener("OUTSIDE", "localhost", 9093, "SASL_SSL")
 

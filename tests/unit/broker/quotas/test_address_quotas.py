@@ -11,7 +11,7 @@ import pytest
 
 from tidelog.broker.network.connection_quotas import ConnectionQuotas
 from tidelog.broker.quotas.address_quotas import AddressQuotas
-from tidelog.metadata.client_quotas import CONNECTION_CREATION_RATE, IP
+from tidelog.config.client_quotas import CONNECTION_CREATION_RATE, IP
 
 NOW_S = 1000.0
 

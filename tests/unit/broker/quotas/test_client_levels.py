@@ -6,7 +6,7 @@ import pytest
 
 from tidelog.broker.quotas import client_levels
 from tidelog.broker.quotas.client_levels import ClientLevels, match
-from tidelog.metadata.client_quotas import QuotaEntity
+from tidelog.config.client_quotas import QuotaEntity
 
 # Kafka's order, the most important first, and by whom each is shared.
 LEVELS: list[tuple[QuotaEntity, tuple[str, str]]] = [

@@ -10,8 +10,8 @@ from tidelog.broker.quotas import request_time
 from tidelog.broker.quotas.client_quotas import ClientQuotas
 from tidelog.broker.quotas.payer import Payer
 from tidelog.broker.quotas.request_time import RequestTime, timed
+from tidelog.config.client_quotas import QuotaEntity
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.client_quotas import QuotaEntity
 
 ALICE = Payer("alice", "app")
 USER: QuotaEntity = (("user", "alice"),)

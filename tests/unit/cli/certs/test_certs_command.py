@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from tidelog.cli.cluster.secure import SecureCluster
-from tidelog.metadata.broker_config import BrokerConfig
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.properties import read_properties
 from tidelog.security.tls.context import client_context, server_context
 from tidelog.security.tls.principal_mapping import PrincipalMapping

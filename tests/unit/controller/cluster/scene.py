@@ -15,10 +15,10 @@ from tidelog.controller.controller import CreatedTopic
 from tidelog.controller.topics import NewTopic, TopicDefaults
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
-from tidelog.metadata.node_tree import Node
+from tidelog.metadata.embedded.node_tree import Node
 from tidelog.metadata.store import Op, Result
-from tidelog.metadata.znodes import NO_LEADER, PartitionState, TopicAssignment
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.znodes import NO_LEADER, PartitionState, TopicAssignment
 
 TOPIC = "t"
 P0 = TopicPartition(TOPIC, 0)

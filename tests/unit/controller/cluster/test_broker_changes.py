@@ -9,9 +9,9 @@ from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.store import Create, Set
-from tidelog.metadata.znodes import BrokerRegistration
+from tidelog.metadata.znodes import znode_requests, znodes
+from tidelog.metadata.znodes.znodes import BrokerRegistration
 
 
 async def three(scene: Scene) -> None:

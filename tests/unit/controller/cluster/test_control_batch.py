@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from tests.unit.controller.cluster.scene import P0, TOPIC
 
+from tidelog.config.listeners import Listener
 from tidelog.controller.cluster.context import ControllerContext, Leadership, LiveBroker, ReplicaAssignment
 from tidelog.controller.cluster.control_batch import ControlBatch
 from tidelog.ids import TopicPartition, random_uuid
-from tidelog.metadata.listeners import Listener
-from tidelog.metadata.znodes import BrokerRegistration, PartitionState
+from tidelog.metadata.znodes.znodes import BrokerRegistration, PartitionState
 from tidelog.wire.messages.leader_and_isr import LeaderAndIsrRequest
 from tidelog.wire.messages.stop_replica import StopReplicaRequest
 from tidelog.wire.messages.update_metadata import UpdateMetadataRequest

@@ -12,7 +12,7 @@ from tidelog.controller.cluster import topic_deletion
 from tidelog.controller.cluster.leadership_nodes import MAX_OPS
 from tidelog.controller.controller import MorePartitions
 from tidelog.controller.topics import NewTopic
-from tidelog.metadata import znodes
+from tidelog.metadata.znodes import znodes
 
 MOST_WRITES = 60
 

@@ -11,8 +11,8 @@ from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 from tidelog.controller.cluster.events import EventQueue
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata import znodes
 from tidelog.metadata.store import Delete, Set
+from tidelog.metadata.znodes import znodes
 
 
 def store_of(scene: Scene, broker: int) -> MemorySession:

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 
+from tidelog.config.listeners import Listener
 from tidelog.controller.cluster.controller_term import ControllerTerm
 from tidelog.controller.topics import ElectionType
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znode_requests, znodes
-from tidelog.metadata.listeners import Listener
 from tidelog.metadata.store import Create, Set
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes import znode_requests, znodes
+from tidelog.metadata.znodes.znodes import TopicAssignment
 
 P1 = TopicPartition(TOPIC, 1)
 

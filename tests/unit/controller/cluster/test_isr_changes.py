@@ -9,7 +9,7 @@ from tests.unit.controller.cluster.scene import P0, Scene, run
 from tidelog.controller.cluster.context import ControllerContext, Leadership, LiveBroker, ReplicaAssignment
 from tidelog.controller.cluster.isr_changes import IsrChange, judge
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.znodes import BrokerRegistration, PartitionState
+from tidelog.metadata.znodes.znodes import BrokerRegistration, PartitionState
 
 LEADER, EPOCH, VERSION = 1, 5, 9
 ASKED = IsrChange(LEADER, EPOCH, {1: 101, 2: 102, 3: 103}, 0, VERSION)

@@ -8,8 +8,8 @@ from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 from tidelog.controller.controller import MorePartitions
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znode_requests, znodes
 from tidelog.metadata.store import Create, Set
+from tidelog.metadata.znodes import znode_requests, znodes
 
 P1 = TopicPartition(TOPIC, 1)
 

@@ -10,8 +10,8 @@ from tests.unit.controller.cluster.scene import P0, TOPIC, Scene, run
 from tidelog.controller.cluster.leadership_nodes import MAX_OPS
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.metadata import znodes
 from tidelog.metadata.store import Create, Delete, Op, Result, Set
+from tidelog.metadata.znodes import znodes
 
 P1 = TopicPartition(TOPIC, 1)
 

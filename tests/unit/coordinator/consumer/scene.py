@@ -11,7 +11,7 @@ from tidelog.coordinator.group.consumer.member import ConsumerMember
 from tidelog.coordinator.group.group import Caller
 from tidelog.ids import Uuid
 from tidelog.metadata.feed import ImageDelta
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.scheduling.promise import Promise
 from tidelog.wire.codec import decode, encode
 from tidelog.wire.messages.consumer_group_heartbeat import (

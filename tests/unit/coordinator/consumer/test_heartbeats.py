@@ -16,7 +16,7 @@ from tests.unit.coordinator.consumer.scene import (
 from tidelog.coordinator.group.consumer.group import GroupState
 from tidelog.coordinator.group.consumer.member import MemberState
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.wire.internal_topics import consumer_offsets as stored
 from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
 

@@ -12,7 +12,7 @@ from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.ids import uuid_from_text
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.znodes import BrokerRegistration, TopicAssignment
+from tidelog.metadata.znodes.znodes import BrokerRegistration, TopicAssignment
 
 VECTORS: list[dict[str, Any]] = json.loads(
     (Path(__file__).parent / "metadata_hashes.json").read_text(encoding="utf-8")

@@ -20,7 +20,7 @@ from tidelog.coordinator.group.shard import GroupShard
 from tidelog.coordinator.runtime import Producer
 from tidelog.ids import ZERO_UUID, Uuid, random_uuid
 from tidelog.metadata.feed import ImageDelta
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.slices import run_to_end
 from tidelog.security.session import Session

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from tests.rigs.clock import ManualClock
 from tests.rigs.memory_log import MemoryLog
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.markers import MarkerRequest
@@ -18,9 +19,8 @@ from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.image import MetadataImage
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.timers import Timers
 

@@ -17,7 +17,7 @@ from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TRANSACTION_STATE_TOPIC
-from tidelog.metadata.znodes import TopicAssignment
+from tidelog.metadata.znodes.znodes import TopicAssignment
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.slices import Slices, run_to_end
 

@@ -15,8 +15,8 @@ from joserfc.jwk import RSAKey
 from tests.rigs.tls_files import TlsFiles
 
 from tidelog.clock import SystemClock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.security.sasl import jwks
 from tidelog.security.sasl.jwks import FetchTimes, JwksEndpoint, fetch_once, key_source
 from tidelog.security.sasl.mechanism import Refused

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.rigs.tls_files import TlsFiles
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.security.tls.cipher_suites import OPENSSL_NAMES, TLS_1_3, choose
 from tidelog.security.tls.context import TlsContext, client_context, server_context
 from tidelog.security.tls.rotation import RotationRules, check_rotation, file_state

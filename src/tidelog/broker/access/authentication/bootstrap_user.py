@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tidelog.broker.access.authentication.credentials import has_scram_users
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.dynamic_config import Edit
 from tidelog.metadata.image import MetadataImage
 from tidelog.security.sasl.scram_credential import BY_LABEL, ScramCredential, ScramMechanism

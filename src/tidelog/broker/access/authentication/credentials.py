@@ -13,10 +13,10 @@ import secrets
 from collections.abc import Callable, Iterator
 
 from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
-from tidelog.metadata import znodes
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.store import MetadataStore, NodeExists, NoNode, ensure_path, parent_of
+from tidelog.metadata.znodes import znodes
 from tidelog.security.sasl.fake_credentials import CredentialShapes
 from tidelog.security.sasl.scram import ScramLogin, user_login
 from tidelog.security.sasl.scram_credential import ScramCredential, ScramMechanism

@@ -27,10 +27,9 @@ from functools import partial
 
 from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import random_uuid, uuid_to_text
-from tidelog.metadata import token_znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.feed import Feed, ImageDelta
 from tidelog.metadata.store import (
     BadVersion,
@@ -43,6 +42,7 @@ from tidelog.metadata.store import (
     ensure_path,
     parent_of,
 )
+from tidelog.metadata.znodes import token_znodes
 from tidelog.security.delegation_token import (
     DelegationToken,
     token_credential,

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.clock import Clock
+from tidelog.config.sasl_settings import JAAS, TO_LOCAL_RULES, MechanismSettings, SaslSettings
 from tidelog.errors import ConfigError
-from tidelog.metadata.sasl_settings import JAAS, TO_LOCAL_RULES, MechanismSettings, SaslSettings
 from tidelog.options import ConfigDef, TypedValues
 from tidelog.security.kerberos.login import GSSAPI
 from tidelog.security.sasl.jwks import FetchTimes, key_source
@@ -106,7 +106,7 @@ def jaas_trust(settings: MechanismSettings) -> Callable[[], ssl.SSLContext] | No
     given = {name: text for name, text in jaas_options(settings).items() if name.startswith("ssl.")}
     if not given:
         return None
-    from tidelog.metadata.tls_options import TLS_OPTIONS
+    from tidelog.config.options.tls_options import TLS_OPTIONS
     from tidelog.security.tls.context import client_context
     from tidelog.security.tls.settings import read_settings
 

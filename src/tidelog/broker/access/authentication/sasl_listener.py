@@ -22,9 +22,9 @@ from tidelog.broker.access.authentication.mechanisms import MechanismParts, mech
 from tidelog.broker.network.connection import Connection, RequestHandler
 from tidelog.broker.network.rate_limited_log import RateLimitedLog
 from tidelog.clock import Clock
+from tidelog.config.broker_config import BrokerConfig
+from tidelog.config.sasl_settings import SaslSettings, concerns_logins
 from tidelog.errors import ConfigError
-from tidelog.metadata.broker_config import BrokerConfig
-from tidelog.metadata.sasl_settings import SaslSettings, concerns_logins
 from tidelog.metadata.store import MetadataStore
 from tidelog.metrics.connection_counts import ConnectionCounts
 from tidelog.security.sasl.mechanism import Mechanism, Proven

@@ -22,13 +22,13 @@ from tests.rigs.waiting import wait_until
 from tidelog.broker.access.authentication import delegation_tokens
 from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
 from tidelog.client.security.scram import scram
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.metadata import znodes
-from tidelog.metadata.broker_config import BrokerConfig
 from tidelog.metadata.cluster_feed import ClusterFeed
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.metadata.store import Create, Op, Result, SessionExpired, ensure_path
-from tidelog.metadata.token_znodes import TOKEN_CHANGE_PREFIX, decode_token, encode_token, token_path
+from tidelog.metadata.znodes import znodes
+from tidelog.metadata.znodes.token_znodes import TOKEN_CHANGE_PREFIX, decode_token, encode_token, token_path
 from tidelog.security.delegation_token import DelegationToken, token_credential, token_hmac
 from tidelog.security.principal import Principal
 from tidelog.security.sasl.scram_credential import ScramCredential, ScramMechanism

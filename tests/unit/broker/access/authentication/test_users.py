@@ -13,7 +13,7 @@ from tests.rigs.raw_client import RawClient
 from tests.rigs.sasl_broker import authenticate, log_in, port_of, sasl_broker, shake_hands
 
 from tidelog.errors import ConfigError, ErrorCode
-from tidelog.metadata.embedded import EmbeddedStore
+from tidelog.metadata.embedded.embedded_store import EmbeddedStore
 from tidelog.security.sasl.scram_credential import BY_TYPE, ScramCredential, salted_password
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.messages.alter_user_scram_credentials import (

@@ -1,0 +1,1 @@
+"""The tables of options: names, types, defaults and bounds."""

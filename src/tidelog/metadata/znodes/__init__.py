@@ -1,0 +1,1 @@
+"""Znodes: where each thing is in the tree, and its JSON."""
