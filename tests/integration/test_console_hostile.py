@@ -132,6 +132,14 @@ def test_a_record_that_cannot_be_is_refused(api: ApiClient, body: bytes) -> None
     assert 400 <= answer.status_code < 500, answer.text
 
 
+def test_a_record_for_a_partition_that_is_not_there_is_refused_by_name(api: ApiClient) -> None:
+    headers = {"X-Console-Token": api.token}
+    body = {"value": "x", "partition": 4711}
+    answer = api.http.post(f"{CLUSTER}/topics/orders/messages", json=body, headers=headers)
+    assert (answer.status_code, answer.json()["code"]) == (404, "NOT_FOUND")
+    assert "topic orders has no partition 4711" in answer.text
+
+
 @pytest.mark.parametrize(
     ("path", "body"),
     [

@@ -21,6 +21,7 @@ from starlette.types import Receive, Scope, Send
 
 from tidelog.console.api.endpoint import Call, changes, numbers_of, reads
 from tidelog.console.api.event_stream import EventStream, event
+from tidelog.console.api.topics_api import described_topic
 from tidelog.console.auth.audit import AuditEntry, now_ms
 from tidelog.console.records import export as export_file
 from tidelog.console.records import redriving
@@ -31,7 +32,7 @@ from tidelog.console.records.masking import Mask
 from tidelog.console.records.redriving import letter_of
 from tidelog.console.records.search import Found, Place, Progress, Search, SearchRequest, read_one
 from tidelog.console.records.shown import WHOLE_BYTES, ShownRecord, shown_record
-from tidelog.console.refusal import Refusal, refusal_of
+from tidelog.console.refusal import Refusal, not_found, refusal_of
 from tidelog.console.settings import Role
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework.letter import Letter
@@ -279,6 +280,13 @@ async def produce(call: Call, asked: NewMessage) -> Written:
     value = _data(asked.value, asked.value_encoding, "value")
     key = _data(asked.key, asked.key_encoding, "key")
     call.details |= {"value_bytes": len(value or b""), "partition": asked.partition}
+    if asked.partition is not None:
+        # A producer would wait for the partition to be made.
+        described = await described_topic(call)
+        if asked.partition not in {each.partition for each in described.partitions}:
+            raise not_found(
+                f"topic {call.topic} has no partition {asked.partition}: it has {len(described.partitions)}"
+            )
     sent = call.cluster.producer.send(
         call.topic, value, key, partition=asked.partition, timestamp_ms=asked.timestamp_ms, headers=headers
     )
