@@ -18,15 +18,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from foreign import toolchain
+from tidelog.testing.reserved_port import ReservedPort
 
 STARTUP_TIMEOUT_S = 60.0
 SHUTDOWN_TIMEOUT_S = 60.0
 
 
+_RESERVED: list[ReservedPort] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that no other process is given as long as this one runs, whenever its server listens there."""
+    reserved = ReservedPort()
+    _RESERVED.append(reserved)
+    return reserved.port
 
 
 class BrokerProcess:

@@ -188,10 +188,9 @@ def test_sigterm_during_a_long_recovery_ends_it_soon(broker_at: StartBroker) -> 
         other.hardlink_to(first)
     broker.launch()
     wait_until("the recovery to begin", lambda: "recovering" in broker.log)
-    started = time.monotonic()
     broker.send_signal(signal.SIGTERM)
     assert broker.wait() == 0, broker.log
-    assert time.monotonic() - started < 3, "it did not wait for the recovery"
+    assert f"loaded {partitions} logs" not in broker.log, "it did not wait for the recovery"
     assert "ready" not in broker.log.replace("before it was ready", "")
     assert "Traceback" not in broker.log
     assert not (broker.data_dir / CLEAN_MARK).exists()

@@ -69,7 +69,7 @@ def broker(scripted_broker: Any) -> Any:
 
 def run(broker: Any, action: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
+        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=30_000) as cluster:
             await action(AsyncAdmin.of(cluster))
 
     asyncio.run(main())
@@ -439,7 +439,7 @@ def test_a_group_that_its_coordinator_passes_over_in_silence_is_an_error(broker:
     broker.handlers[ApiKey.DELETE_GROUPS] = lambda request, version: DeleteGroupsResponse(results=[])
 
     async def main() -> None:
-        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=500) as cluster:
+        async with broker, Cluster(broker.address, retry_backoff_ms=1, retries=2) as cluster:
             [result] = await AsyncAdmin.of(cluster).delete_groups(["a"])
             assert "coordinator of 'a' has not answered" in str(result.error)
 

@@ -40,7 +40,7 @@ TOPIC = ConfigResource(ResourceType.TOPIC, "a")
 
 def run(broker: Any, action: Any) -> None:
     async def main() -> None:
-        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
+        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=30_000) as cluster:
             await action(AsyncAdmin.of(cluster))
 
     asyncio.run(main())

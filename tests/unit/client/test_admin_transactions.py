@@ -48,7 +48,7 @@ def broker(scripted_broker: Any) -> Any:
 
 def run(broker: Any, action: Callable[[AsyncAdmin], Awaitable[None]]) -> None:
     async def main() -> None:
-        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
+        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=30_000) as cluster:
             await action(AsyncAdmin.of(cluster))
 
     asyncio.run(main())

@@ -63,15 +63,20 @@ def test_requests_share_one_connection_per_broker(scripted_broker: Any) -> None:
 
 
 def test_a_broken_connection_is_opened_again_within_the_same_call(scripted_broker: Any) -> None:
-    answers = iter([None, DescribeClusterResponse(cluster_id="second try")])
+    asked = scripted_broker.requests
+
+    def answer(request: Any, version: int) -> DescribeClusterResponse | None:
+        """None to the first request, however often the client loses patience with the later ones."""
+        first = len(asked(ApiKey.DESCRIBE_CLUSTER)) == 1
+        return None if first else DescribeClusterResponse(cluster_id="second try")
 
     async def action(cluster: Cluster) -> None:
         response = await cluster.request_any(DescribeClusterRequest(), DescribeClusterResponse)
         assert response.cluster_id == "second try"
 
-    scripted_broker.handlers[ApiKey.DESCRIBE_CLUSTER] = lambda request, version: next(answers)
-    run(scripted_broker, action, request_timeout_ms=50)
-    assert scripted_broker.connections == 2
+    scripted_broker.handlers[ApiKey.DESCRIBE_CLUSTER] = answer
+    run(scripted_broker, action, request_timeout_ms=200)
+    assert scripted_broker.connections >= 2
 
 
 def test_an_old_controller_is_left_for_the_new_one(scripted_broker: Any) -> None:
@@ -116,9 +121,9 @@ def test_a_topic_that_is_being_created_is_waited_for(scripted_broker: Any) -> No
 def test_a_topic_that_never_appears_is_an_error_that_names_it(scripted_broker: Any) -> None:
     async def action(cluster: Cluster) -> None:
         with pytest.raises(KafkaError, match="topic 'none' does not exist"):
-            await cluster.topic("none", deadline=cluster.deadline(300))
+            await cluster.topic("none")
 
-    run(scripted_broker, action)
+    run(scripted_broker, action, retries=3)
 
 
 def test_a_partition_without_leader_says_which_brokers_hold_it(scripted_broker: Any) -> None:

@@ -83,7 +83,7 @@ def test_a_dead_coordinator_takes_nothing_from_the_answers_of_others(brokers: Br
         assert orphan.error is not None
         assert orphan.error.code is ErrorCode.NETWORK_EXCEPTION
 
-    run(brokers, action, api_timeout_ms=200)
+    run(brokers, action, retries=2)
 
 
 def test_where_nobody_has_answered_the_error_of_the_network_is_raised(brokers: Brokers) -> None:
@@ -91,4 +91,4 @@ def test_where_nobody_has_answered_the_error_of_the_network_is_raised(brokers: B
         with pytest.raises(BrokerUnreachableError, match="broker 8 is advertised as"):
             await admin.delete_groups(["orphan"])
 
-    run(brokers, action, api_timeout_ms=200)
+    run(brokers, action, retries=2)

@@ -140,7 +140,7 @@ def test_a_dead_leader_takes_nothing_from_the_answers_of_others(brokers: Brokers
         assert error.code is ErrorCode.NETWORK_EXCEPTION
         assert "broker 8 is advertised as" in str(error)
 
-    run(brokers, action, api_timeout_ms=200)
+    run(brokers, action, retries=2)
 
 
 def test_where_nobody_has_answered_the_error_of_the_network_is_raised(brokers: Brokers) -> None:
@@ -148,4 +148,4 @@ def test_where_nobody_has_answered_the_error_of_the_network_is_raised(brokers: B
         with pytest.raises(BrokerUnreachableError, match="broker 8 is advertised as"):
             await list_offsets(cluster, {A1: int(OffsetSpec.LATEST)})
 
-    run(brokers, action, api_timeout_ms=200)
+    run(brokers, action, retries=2)

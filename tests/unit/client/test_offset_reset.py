@@ -90,7 +90,7 @@ def broker(scripted_broker: Any) -> Any:
 
 def plan(broker: Any, partitions: list[TopicPartition] | None, target: ResetTarget) -> ResetPlan:
     async def main() -> ResetPlan:
-        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=5000) as cluster:
+        async with broker, Cluster(broker.address, retry_backoff_ms=1, api_timeout_ms=30_000) as cluster:
             return await AsyncAdmin.of(cluster).plan_offset_reset("g", partitions, target)
 
     return asyncio.run(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import secrets
 from collections import Counter
 from collections.abc import Callable, Mapping
 
@@ -47,9 +46,9 @@ def seen(shapes: CredentialShapes, name: str, mechanism: ScramMechanism = SHA_25
 def test_fakes_have_the_lengths_and_iterations_of_the_users_in_proportion() -> None:
     users = {
         f"user-{number}": {
-            SHA_256: credential(secrets.token_bytes(16), 4096)
+            SHA_256: credential(DRAWN.randbytes(16), 4096)
             if number % 4
-            else credential(secrets.token_bytes(64), 16384)
+            else credential(DRAWN.randbytes(64), 16384)
         }
         for number in range(40)
     }
@@ -66,7 +65,7 @@ def seen_by(
 
 def test_fakes_have_the_iterations_of_all_users_however_many_different_ones_there_are() -> None:
     iterations = range(4096, 4096 + 300)
-    users = {f"user-{each}": {SHA_256: credential(secrets.token_bytes(26), each)} for each in iterations}
+    users = {f"user-{each}": {SHA_256: credential(DRAWN.randbytes(26), each)} for each in iterations}
     shapes = shapes_of(users)
     found = Counter(each.iterations for each in map(seen_by(shapes), NAMES))
     assert found.keys() <= set(iterations)
@@ -91,7 +90,7 @@ def test_fakes_look_as_if_kafkas_tools_had_made_them_where_those_made_the_users(
     "alphabet", [b"0123456789abcdef", b"abcdefghijklmnopqrstuvwxyz0123456789", b"!~ aZ0"]
 )
 def test_fakes_of_a_salt_that_is_text_are_text(alphabet: bytes) -> None:
-    salt = bytes(secrets.choice(alphabet) for _ in range(40))
+    salt = bytes(DRAWN.choice(alphabet) for _ in range(40))
     shapes = shapes_of({"user": {SHA_256: credential(salt)}})
     for name in NAMES[:100]:
         fake = seen(shapes, name).salt
@@ -101,13 +100,13 @@ def test_fakes_of_a_salt_that_is_text_are_text(alphabet: bytes) -> None:
 
 
 def test_a_salt_may_be_longer_than_any_digest() -> None:
-    shapes = shapes_of({"user": {SHA_256: credential(secrets.token_bytes(1000))}})
+    shapes = shapes_of({"user": {SHA_256: credential(DRAWN.randbytes(1000))}})
     assert len(seen(shapes, "somebody").salt) == 1000
 
 
 def test_all_brokers_give_the_same_whichever_order_they_learned_of_users_in() -> None:
     users = {
-        f"user-{number}": {SHA_256: credential(secrets.token_bytes(16 + number % 5), 4096 + number % 3)}
+        f"user-{number}": {SHA_256: credential(DRAWN.randbytes(16 + number % 5), 4096 + number % 3)}
         for number in range(30)
     }
     one, another = shapes_of(users), shapes_of(dict(reversed(users.items())))
@@ -121,10 +120,10 @@ def test_all_brokers_give_the_same_whichever_order_they_learned_of_users_in() ->
 
 
 def test_a_new_user_changes_only_so_many_fakes_as_the_proportions() -> None:
-    users = {f"user-{number}": {SHA_256: credential(secrets.token_bytes(16))} for number in range(50)}
+    users = {f"user-{number}": {SHA_256: credential(DRAWN.randbytes(16))} for number in range(50)}
     shapes = shapes_of(users)
     before = {name: seen(shapes, name) for name in NAMES}
-    shapes.put("new", {SHA_256: credential(secrets.token_bytes(26), 8192)})
+    shapes.put("new", {SHA_256: credential(DRAWN.randbytes(26), 8192)})
     changed = {name: seen(shapes, name) for name in NAMES if seen(shapes, name) != before[name]}
     assert 0 < len(changed) < len(NAMES) * 3 / 51
     for name, after in changed.items():
@@ -136,7 +135,7 @@ def test_users_of_one_mechanism_cannot_be_found_by_asking_for_the_other() -> Non
     """What both mechanisms show together occurs as often among fakes as among users."""
     users: dict[str, dict[ScramMechanism, ScramCredential]] = {}
     for number in range(30):
-        salt = secrets.token_bytes(16)
+        salt = DRAWN.randbytes(16)
         both = {SHA_256: credential(salt, 4096), SHA_512: credential(salt, 4096)}
         users[f"both-{number}"] = both
         users[f"old-{number}"] = {SHA_256: credential(salt, 10000)}
