@@ -26,6 +26,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoAuthError
 from kazoo.protocol.connection import _CONNECTION_DROP, _SESSION_EXPIRED
 from kazoo.protocol.states import KeeperState
+from tests.rigs.waiting import until
 
 from tidelog.client import old_offsets
 from tidelog.client.old_offsets import OldOffsetsError, read_old_group
@@ -465,11 +466,6 @@ def test_old_offsets_are_looked_for_at_the_other_servers_if_one_hangs(
         pytest.raises(OldOffsetsError, match="no offsets of group 'nobody'"),
     ):
         read_old_group(",".join([hanging, *5 * [ensemble.connect]]), "nobody", timeout_s=6)
-
-
-async def until(has_happened: Callable[[], bool]) -> None:
-    while not has_happened():  # noqa: ASYNC110
-        await asyncio.sleep(0.01)
 
 
 async def until_back(store: ZooKeeperStore, has_happened: Callable[[], bool]) -> None:

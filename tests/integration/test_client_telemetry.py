@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.integration.command_line import CommandLine
 from tests.rigs.raw_client import RawClient
+from tests.rigs.waiting import wait_until
 
 from tidelog import Producer
 from tidelog.errors import ErrorCode
@@ -62,13 +62,6 @@ class Watched:
         return RawClient(self.process.host, self.process.port, client_id=client_id)
 
 
-def wait(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
-
-
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     with BrokerProcess(tmp_path_factory.mktemp("telemetry") / "data", options=OPTIONS) as process:
@@ -110,7 +103,7 @@ def test_librdkafka_pushes_what_a_subscription_asks_for(watched: Watched, run: C
     admin.create_topics([NewTopic("pushed", 1)])["pushed"].result(WAIT_S)
     producer.produce("pushed", b"value")
     assert producer.flush(WAIT_S) == 0
-    wait(lambda: "kafka_client_producer_" in watched.page(), "librdkafka has pushed nothing")
+    wait_until(lambda: "kafka_client_producer_" in watched.page(), "librdkafka has pushed nothing")
     found = [each for each in watched.clients() if each["client_id"] == "pusher"]
     assert len(found) == 1
     assert found[0]["client_software_name"] == "confluent-kafka-python"
@@ -134,7 +127,7 @@ def test_our_own_clients_push(watched: Watched, run: CommandLine) -> None:
     )
     with Producer(bootstrap_servers=watched.process.bootstrap, client_id="ours") as producer:
         producer.send("ours", value=b"value").result(WAIT_S)
-        wait(lambda: 'client_id="ours"' in watched.page(), "our producer has pushed nothing")
+        wait_until(lambda: 'client_id="ours"' in watched.page(), "our producer has pushed nothing")
     (found,) = [each for each in watched.clients() if each["client_id"] == "ours"]
     assert found["client_software_name"].startswith("tidelog")
     assert any(each["name"].startswith("kafka_client_producer_") for each in found["metrics"])
@@ -205,7 +198,7 @@ def test_pushes_of_our_own_bytes_add_up_and_hostile_ones_do_no_harm(
                 assert code in (ErrorCode.NONE, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
                 return code == ErrorCode.NONE
 
-            wait(taken, "a push is never taken")
+            wait_until(taken, "a push is never taken")
         line = 'client_software_name="unknown",client_software_version="unknown",topic="a\\"\\n"} 4\n'
         assert line in watched.page()
         for number, (hostile, codec, code) in enumerate(

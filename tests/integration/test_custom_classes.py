@@ -7,11 +7,11 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.rigs.waiting import wait_until
 
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
 from tidelog.errors import ErrorCode, KafkaError
@@ -36,13 +36,6 @@ def block(text: str, language: str) -> str:
     return found[1]
 
 
-def wait(condition: Callable[[], object], what: str) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end_s, what
-        time.sleep(0.02)
-
-
 def broker_with(directory: Path, code: str, options: dict[str, str]) -> BrokerProcess:
     """A broker that finds ``code`` as the module ``custom``, and the modules in ``directory``."""
     (directory / "custom.py").write_text(code, encoding="utf-8")
@@ -59,7 +52,7 @@ def test_the_documented_reporter_receives_the_metrics(tmp_path: Path) -> None:
         with Producer(bootstrap_servers=broker.bootstrap) as producer:
             for _ in range(3):
                 producer.send("orders", b"tea").result(WAIT_S)
-        wait(lambda: lines.exists() and '{"orders": 3}' in lines.read_text().splitlines(), "a report")
+        wait_until(lambda: lines.exists() and '{"orders": 3}' in lines.read_text().splitlines(), "a report")
         # Nothing is served where no address is named, and our own options are not called ignored.
         assert "Metrics are at" not in broker.log
         assert "Unknown options are ignored, except by custom classes: to.file.path" in broker.log
@@ -106,8 +99,8 @@ def test_reporters_that_fail_or_hang_affect_neither_the_broker_nor_others(tmp_pa
         "broker.id": "5",
     }
     with broker_with(tmp_path, REPORTERS, options) as broker:
-        wait(lambda: broker.log.count("reported True +Inf") >= 3, "the good reporter goes on")
-        wait(lambda: "custom:Hangs is still busy with an earlier report" in broker.log, "a warning")
+        wait_until(lambda: broker.log.count("reported True +Inf") >= 3, "the good reporter goes on")
+        wait_until(lambda: "custom:Hangs is still busy with an earlier report" in broker.log, "a warning")
         assert broker.log.count("custom:Hangs is still busy") == 1
         assert broker.log.count("custom:Raises failed") == 1
         assert "False 5\n" in broker.log

@@ -6,10 +6,9 @@ import http.client
 import json
 import re
 import ssl
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +16,7 @@ import confluent_kafka
 import pytest
 from tests.integration.command_line import CommandLine
 from tests.rigs.tls_files import TlsFiles
+from tests.rigs.waiting import wait_until
 
 from tidelog import Consumer, Producer
 from tidelog.client.admin.admin import Admin
@@ -53,13 +53,6 @@ class Watched:
             if found is not None and dict(re.findall(r'(\w+)="([^"]*)"', found[1] or "")) == labels:
                 return float(found[2])
         return None
-
-
-def wait(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +155,7 @@ def test_what_is_produced_without_an_answer_has_no_code(watched: Watched) -> Non
         producer.produce("unanswered", b"%d" % number)
     producer.flush(WAIT_S)
     end = "kafka_log_log_logendoffset"
-    wait(lambda: watched.value(end, topic="unanswered", partition="0") == 20, "all is written")
+    wait_until(lambda: watched.value(end, topic="unanswered", partition="0") == 20, "all is written")
     assert answered() == before
 
 
@@ -172,7 +165,7 @@ def test_connections_are_told_by_listener_and_software(watched: Watched) -> None
     )
     try:
         consumer.list_topics(timeout=WAIT_S)
-        wait(
+        wait_until(
             lambda: re.search(r'connections_software\{clientSoftwareName="[^"]*kafka', watched.page()),
             "the client's software is named",
         )
@@ -236,7 +229,7 @@ def test_a_broker_alone_runs_as_its_controller(watched: Watched) -> None:
 
 def test_a_broker_is_live_and_ready(watched: Watched) -> None:
     assert watched.page("/live") == "live\n"
-    wait(lambda: watched.page("/ready") == "ready\n", "the broker is ready")
+    wait_until(lambda: watched.page("/ready") == "ready\n", "the broker is ready")
     with pytest.raises(urllib.error.HTTPError, match="404"):
         watched.page("/nothing")
 
@@ -251,7 +244,7 @@ def test_every_request_is_logged_while_somebody_wants_it(watched: Watched, topic
             found = re.findall(r"Completed request:(\{.*\}) \(kafka\.request\.logger\)", watched.process.log)
             return [json.loads(each) for each in found]
 
-        wait(
+        wait_until(
             lambda: any(each["requestHeader"]["requestApiKeyName"] == "PRODUCE" for each in told()), "logged"
         )
         produce = next(each for each in told() if each["requestHeader"]["requestApiKeyName"] == "PRODUCE")
@@ -277,7 +270,7 @@ def test_slow_requests_are_logged_with_their_parts(tmp_path: Path) -> None:
     with BrokerProcess(tmp_path / "data", options=options) as process:
         with Admin(bootstrap_servers=process.bootstrap) as admin:
             admin.list_topics()
-        wait(lambda: "Slow request: Metadata version" in process.log, "slow requests are logged")
+        wait_until(lambda: "Slow request: Metadata version" in process.log, "slow requests are logged")
         assert "[broker 1] Tidelog " in process.log
         assert "tidelog.slow.request.log.ms=0" in process.log
         assert "Metrics are at" not in process.log

@@ -6,11 +6,11 @@ import functools
 import re
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from tests.rigs.waiting import wait_until
 
 import tidelog
 from tidelog.client.resources import AlterConfigOp, ConfigResource, ResourceType
@@ -36,13 +36,6 @@ def page(process: BrokerProcess) -> str:
 
 def told(process: BrokerProcess, line: str) -> bool:
     return re.search(line, page(process)) is not None
-
-
-def wait(condition: Callable[[], object], what: str) -> None:
-    end = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.05)
 
 
 def subscribe(bootstrap: str, name: str, changes: dict[str, str]) -> None:
@@ -94,7 +87,7 @@ def test_our_clients_push_what_a_subscription_asks_for(receiving: BrokerProcess)
             line = (
                 rf'kafka_client_{name}\{{client_id="{client}-of-ours",[^}}]*topic="pushed"[^}}]*}} 3(\.0)?\n'
             )
-            wait(functools.partial(told, receiving, line), f"the {client} has pushed nothing")
+            wait_until(functools.partial(told, receiving, line), f"the {client} has pushed nothing")
         ids: set[Uuid] = {producer.client_instance_id(), consumer.client_instance_id()}
         assert len(ids) == 2
         consumer.poll(0)

@@ -38,6 +38,7 @@ from tests.integration.sasl_setup import (
 )
 from tests.rigs.sasl_broker import unsecured_token
 from tests.rigs.tls_files import TlsFiles
+from tests.rigs.waiting import wait_until
 
 import tidelog.client as ours
 from tidelog.client.errors import AuthenticationError
@@ -342,7 +343,7 @@ def test_credentials_change_under_load(broker: BrokerProcess, topic_name: Callab
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        _wait(lambda: len(acknowledged) > 10)
+        wait_until(lambda: len(acknowledged) > 10)
         for day in range(3):
             password = f"day-{day}"
             upsert(admin, "carol", password)
@@ -354,7 +355,7 @@ def test_credentials_change_under_load(broker: BrokerProcess, topic_name: Callab
                 pytest.raises(AuthenticationError),
             ):
                 old.list_topics()
-            _wait(lambda before=before: len(acknowledged) > before + 10)  # type: ignore[misc]
+            wait_until(lambda before=before: len(acknowledged) > before + 10)  # type: ignore[misc]
     finally:
         stop.set()
         writer.join(WAIT_S)
@@ -375,13 +376,6 @@ def test_users_are_listed_and_removed_by_a_foreign_client(broker: BrokerProcess)
     with pytest.raises(KafkaException) as refused:
         admin.alter_user_scram_credentials([removal])["dora"].result(WAIT_S)
     assert refused.value.args[0].code() == KafkaError.RESOURCE_NOT_FOUND
-
-
-def _wait(holds: Callable[[], bool]) -> None:
-    end_s = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < end_s
-        time.sleep(0.01)
 
 
 # Sessions that end

@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.rigs.waiting import until
 
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.metrics import MetricName
@@ -65,11 +66,6 @@ class Receiver:
         data = decompress(Codec(request.compression_type), request.metrics)
         (resource,) = otlp.decode(data)
         return {metric.name: metric for scope in resource.scopes for metric in scope.metrics}
-
-
-async def until(holds: Callable[[], object]) -> None:
-    while not holds():  # noqa: ASYNC110 (nobody tells)
-        await asyncio.sleep(0.005)
 
 
 def run(broker: Any, action: Callable[[AsyncProducer], Awaitable[None]], /, **options: Any) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 from tests.rigs.otlp_collector import Collector
+from tests.rigs.waiting import until
 
 from tidelog.broker.metrics.otlp_target import otlp_target
 from tidelog.config.broker_config import BrokerConfig
@@ -50,12 +50,6 @@ def figures(count: int) -> Callable[[Page], Iterator[str]]:
 
 def about() -> dict[str, str]:
     return {"service.name": "tidelog"}
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110 (what is waited for happens in threads)
-            await asyncio.sleep(0.01)
 
 
 def test_everything_arrives_at_the_usual_path_with_headers_in_requests_of_bounded_size(

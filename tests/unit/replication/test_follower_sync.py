@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
 from tests.rigs.replica_set import ReplicaSet
+from tests.rigs.waiting import until
 
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import ACKS_ALL
@@ -24,12 +24,6 @@ SYNCED = LogConfig(flush_messages=1, min_insync_replicas=2)
 
 def batch(value: bytes) -> memoryview:
     return memoryview(bytearray(encode_batch([Record(timestamp=1, value=value)])))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not holds():  # noqa: ASYNC110 (a sync in a thread)
-            await asyncio.sleep(0.001)
 
 
 def test_a_follower_tells_only_of_what_it_has_synced(tmp_path: Path) -> None:

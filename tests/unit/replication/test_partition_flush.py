@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import until, wait_until
 
 from tidelog.errors import LogDirOfflineError
 from tidelog.ids import TopicPartition, random_uuid
@@ -74,12 +74,6 @@ class Scene:
         self.lost.append(error)
         if not is_out_of_files(error):
             self.partition.close(offline=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 (what threads have done, which they tell nobody)
-            await asyncio.sleep(0)
 
 
 def run(tmp_path: Path, test: Callable[[Scene], Awaitable[None]], config: LogConfig = SYNC_ALL) -> None:

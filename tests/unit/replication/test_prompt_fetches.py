@@ -8,6 +8,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.rigs.clock import ManualClock
+from tests.rigs.waiting import until
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
@@ -62,12 +63,6 @@ def batch(offset: int) -> memoryview:
     return memoryview(data)
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
-
-
 def run(tmp_path: Path, test: Callable[[PromptLeader, Partition, FetchLoop], Awaitable[None]]) -> None:
     async def body() -> None:
         clock = ManualClock()
@@ -78,7 +73,7 @@ def run(tmp_path: Path, test: Callable[[PromptLeader, Partition, FetchLoop], Awa
         loop = FetchLoop(1, leader, clock, lambda: 0, lambda error: None)
         loop.start()
         loop.add(partition)
-        await wait_until(lambda: len(leader.asked) == 1)
+        await until(lambda: len(leader.asked) == 1)
         await test(leader, partition, loop)
         await loop.close()
         log.close(clean=False)
@@ -103,7 +98,7 @@ def test_what_has_to_be_waited_for_is_left_to_the_task(tmp_path: Path) -> None:
     async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
         leader.answer(FetchedPartition(ErrorCode.OFFSET_OUT_OF_RANGE))
         assert len(leader.asked) == 1
-        await wait_until(lambda: len(leader.asked) == 2)
+        await until(lambda: len(leader.asked) == 2)
         assert leader.bounds_asked == 1
         assert leader.offset == 5
 
@@ -119,7 +114,7 @@ def test_a_fetch_that_fails_is_tried_again(tmp_path: Path) -> None:
         ):
             before = len(leader.asked)
             leader.answer(error)
-            await wait_until(lambda before=before: len(leader.asked) == before + 1)  # type: ignore[misc]
+            await until(lambda before=before: len(leader.asked) == before + 1)  # type: ignore[misc]
 
     run(tmp_path, test)
 
@@ -174,7 +169,7 @@ def test_an_answer_of_very_many_batches_is_appended_in_several_turns(tmp_path: P
             assert ends == [_BATCHES_PER_TURN]
             assert len(leader.asked) == 1
             assert log.high_watermark == 0
-            await wait_until(lambda: len(leader.asked) == 2)
+            await until(lambda: len(leader.asked) == 2)
         assert ends == [_BATCHES_PER_TURN, 2 * _BATCHES_PER_TURN, count]
         assert leader.offset == count
         assert log.high_watermark == count
@@ -190,7 +185,7 @@ def test_a_long_answer_is_dropped_where_the_partition_changes_meanwhile(tmp_path
         leader.answer(FetchedPartition(0, 0, 0, None, everything))
         partition.apply(PartitionImage(replicas=(1, 2), leader=1, leader_epoch=1, isr=(1, 2)))
         loop.add(partition)
-        await wait_until(lambda: len(leader.asked) == 2)
+        await until(lambda: len(leader.asked) == 2)
         assert leader.offset == partition.log.log_end_offset == _BATCHES_PER_TURN
 
     run(tmp_path, test)
@@ -204,7 +199,7 @@ def test_what_is_corrupt_in_a_long_answer_ends_it_there(tmp_path: Path) -> None:
 
     async def test(leader: PromptLeader, partition: Partition, loop: FetchLoop) -> None:
         leader.answer(FetchedPartition(0, 0, 0, None, memoryview(whole + broken + after)))
-        await wait_until(lambda: len(leader.asked) == 2)
+        await until(lambda: len(leader.asked) == 2)
         assert leader.offset == partition.log.log_end_offset == _BATCHES_PER_TURN
 
     run(tmp_path, test)

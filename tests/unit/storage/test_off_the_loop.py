@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
+from tests.rigs.waiting import until
 
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
@@ -83,13 +82,6 @@ def copy_directory(source: Path, target: Path) -> None:
     shutil.copytree(source, target, ignore=shutil.ignore_patterns(".lock"))
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited 20 seconds in vain"
-        await asyncio.sleep(0.005)
-
-
 def test_many_segments_that_retention_drops_are_renamed_in_a_thread(tmp_path: Path) -> None:
     async def scenario() -> None:
         disk = WatchedDisk()
@@ -104,9 +96,9 @@ def test_many_segments_that_retention_drops_are_renamed_in_a_thread(tmp_path: Pa
         await dirs.upkeep.checkpoint_log_starts()
         assert dirs.online[tmp_path].log_starts.read() == {T0: SEGMENTS}, "a crash must not bring them back"
         disk.may_rename.set()
-        await wait_until(lambda: not log.files.removed)
+        await until(lambda: not log.files.removed)
         assert threading.get_ident() not in disk.renamed_in
-        await wait_until(lambda: len(dirs.deletion) >= 3 * SEGMENTS)
+        await until(lambda: len(dirs.deletion) >= 3 * SEGMENTS)
         assert len(list(log.directory.glob("*.log"))) == 1
         await dirs.close()
 
@@ -206,7 +198,7 @@ def test_many_segments_that_compaction_replaces_are_renamed_in_a_thread(tmp_path
         dirs.upkeep._tasks = []
         disk.may_rename.clear()
         cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
-        await wait_until(lambda: len(log.segments) == 2)
+        await until(lambda: len(log.segments) == 2)
         on_loop = len(disk.renamed_in)
         assert next(iter_batches(log.read_bytes(0, 1000)))[1].base_offset == SEGMENTS - 2
         disk.may_rename.set()
@@ -234,7 +226,7 @@ def test_a_log_goes_away_while_the_segments_that_compaction_replaces_are_renamed
         dirs.upkeep._tasks = []
         disk.may_rename.clear()
         cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
-        await wait_until(lambda: len(log.segments) == 2)
+        await until(lambda: len(log.segments) == 2)
         # The thread holds a lock while it renames: it is let go of as soon as somebody else waits for that.
         threading.Timer(0.05, disk.may_rename.set).start()
         if how == "deleted":
@@ -262,7 +254,7 @@ def test_a_pass_that_is_stopped_finishes_the_replacement_that_it_has_begun(tmp_p
         dirs.upkeep._tasks = []
         disk.may_rename.clear()
         cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
-        await wait_until(lambda: len(log.segments) == 2)
+        await until(lambda: len(log.segments) == 2)
         dirs.cleaner.abort(T0)
         disk.may_rename.set()
         await cleaning
@@ -290,7 +282,7 @@ def test_small_batches_that_are_moved_are_appended_a_few_at_a_time(
         monkeypatch.setattr(LogAppender, "append_as_follower", append_as_follower)
         target = next(path for path in dirs.paths if path != log.files.log_dir)
         dirs.move(T0, target)
-        await wait_until(lambda: dirs.logs[T0] is not log)
+        await until(lambda: dirs.logs[T0] is not log)
         assert dirs.logs[T0].log_end_offset == 1000
         await dirs.close()
 
@@ -397,7 +389,7 @@ def test_the_many_files_of_a_deleted_log_are_closed_in_a_thread(tmp_path: Path) 
         dirs.start()
         dirs.delete(T0)
         assert segment.files.is_open, "it is not done while the request is handled"
-        await wait_until(lambda: not any(each.files.is_open for each in log.segments))
+        await until(lambda: not any(each.files.is_open for each in log.segments))
         await dirs.close()
 
     asyncio.run(scenario())

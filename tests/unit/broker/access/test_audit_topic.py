@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.rigs.waiting import until
 
 from tidelog.broker.access import audit_topic
 from tidelog.broker.access.audit_topic import AuditBuffer, AuditPlaces, AuditTopic
@@ -127,8 +127,3 @@ def test_entries_go_to_whoever_leads_and_none_is_lost_by_a_refusal(
         return cluster.here if leader == 1 else cluster.elsewhere
 
     assert asyncio.run(asyncio.wait_for(scenario(), 30)) == list(range(501))
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110
-        await asyncio.sleep(0.001)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.rigs.waiting import until
 
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode
@@ -27,12 +28,6 @@ class _NoIsrRequests:
 
     def submit(self, partition: LedPartition, isr: tuple[int, ...]) -> None:
         raise AssertionError(f"{partition} asks for {isr}")
-
-
-async def _wait_until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 async def _with_follower(broker: Any, topic: str, count: int) -> list[Partition]:
@@ -158,7 +153,7 @@ def test_followers_that_delete_while_other_partitions_have_their_turn_are_notice
         # Without a wait: nobody tells of it again.
         request = DeleteRecordsRequest(topics=[DeleteRecordsTopic(name="t", partitions=wanted)], timeout_ms=0)
         task = asyncio.ensure_future(broker.call("delete_records", request, 2))
-        await _wait_until(lambda: first.log.log_start_offset == 1)
+        await until(lambda: first.log.log_start_offset == 1, poll_s=0)
         assert not task.done()
         first.fetched_by(2, 1, 1)
         partitions = (await task).topics[0].partitions
@@ -183,7 +178,7 @@ def test_each_is_answered_when_its_follower_has_deleted_also_if_its_topic_is_nam
         request = DeleteRecordsRequest(topics=topics, timeout_ms=60_000)
         task = asyncio.ensure_future(broker.call("delete_records", request, 2))
         for start in (1, 2):
-            await _wait_until(lambda: bool(partition._waiters) and not partition._waking)
+            await until(lambda: bool(partition._waiters) and not partition._waking, poll_s=0)
             assert not task.done()
             partition.fetched_by(2, 2, start)
         async with asyncio.timeout(30):

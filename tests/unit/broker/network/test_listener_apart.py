@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.rigs.waiting import until
 
 from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
@@ -44,15 +45,6 @@ class Slow:
 
     def commit(self) -> None:
         """Nothing is staged."""
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while True:
-        if holds():
-            return
-        assert time.monotonic() < deadline, "waited 20 seconds in vain"
-        await asyncio.sleep(0)
 
 
 def control_is_served(network: Network) -> bool:

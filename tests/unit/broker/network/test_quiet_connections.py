@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import time
 from collections.abc import Callable
 
 import pytest
 import uvloop
+from tests.rigs.waiting import until
 
 from tidelog.broker.network.answer import HandlerResult
 from tidelog.broker.network.connection import Connection
@@ -55,13 +55,6 @@ class Counting(Network):
         return port
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        await asyncio.sleep(0.005)
-
-
 def send_and_reset(port: int, data: bytes) -> None:
     with socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S) as peer:
         peer.sendall(data)
@@ -85,7 +78,7 @@ def test_a_reset_behind_the_last_bytes_ends_the_connection(
         port = network.listen()
         for _ in range(5):
             send_and_reset(port, data)
-        await wait_until(lambda: network.adopted == 5 and not network.connections)
+        await until(lambda: network.adopted == 5 and not network.connections)
         assert handler.cancelled == (5 if data.endswith(b"poll") else 0)
         network.close()
 
@@ -97,15 +90,15 @@ def test_a_quiet_peer_that_is_there_is_left_alone() -> None:
     async def scenario() -> None:
         network = Counting(Waiting(), asyncio.get_running_loop())
         with socket.create_connection(("127.0.0.1", network.listen()), timeout=DEADLINE_S) as peer:
-            await wait_until(lambda: bool(network.connections))
+            await until(lambda: bool(network.connections))
             (connection,) = network.connections
             active = connection.last_active
             connection.look_for_end()
             assert not connection.closed
             assert connection.last_active == active
             peer.sendall(b"\x00")
-            await wait_until(lambda: connection.last_active > active)
-        await wait_until(lambda: connection.closed)
+            await until(lambda: connection.last_active > active)
+        await until(lambda: connection.closed)
         network.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

@@ -2,21 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
+from tests.rigs.waiting import wait_until
 
 from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool, PoolClosedError
 
 WAIT_S = 60
-
-
-def wait_until(check: Callable[[], object]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not check():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 class Waiters:

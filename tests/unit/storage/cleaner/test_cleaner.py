@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.clock import ManualClock
+from tests.rigs.waiting import until
 
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import iter_batches
@@ -64,13 +65,6 @@ def offsets_in(log: Log) -> list[int]:
         data = segment.read_bytes(0, segment.size)
         found += [record.offset for pos, _ in iter_batches(data) for record in decode_batch(data, pos)]
     return found
-
-
-async def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, "waited 30 seconds in vain"
-        await asyncio.sleep(0.01)
 
 
 # -- choosing -------------------------------------------------------------------------------------
@@ -157,7 +151,7 @@ def test_logs_are_compacted_in_a_process_that_starts_late_and_ends_with_the_brok
         fill(log, b"a", b"b", b"a")
         fill(log, b"a", b"c")
         path = tmp_path / "cleaner-offset-checkpoint"
-        await wait_until(lambda: OffsetCheckpoint(path).read() == {T0: 5})
+        await until(lambda: OffsetCheckpoint(path).read() == {T0: 5})
         assert offsets_in(log) == [1, 3, 4]
         pid = process.pid
         assert pid is not None
@@ -181,7 +175,7 @@ def test_an_idle_process_ends_and_the_next_job_starts_another(tmp_path: Path) ->
         log = dirs.get_or_create(T0, None, COMPACT)
         fill(log, b"a", b"a")
         assert await dirs.cleaner.clean_dirtiest()
-        await wait_until(lambda: process.pid is None)
+        await until(lambda: process.pid is None)
         fill(log, b"a", b"a", b"a")
         assert await dirs.cleaner.clean_dirtiest()
         assert offsets_in(log) == [4]
@@ -201,7 +195,7 @@ def test_a_worker_that_is_killed_is_noticed_and_the_log_tried_again(
         # Slow enough to be caught in the middle of its job.
         dirs.cleaner.options = CleanerOptions(max_bytes_per_second=10)
         cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
-        await wait_until(lambda: process.pid is not None)
+        await until(lambda: process.pid is not None)
         assert process.pid is not None
         os.kill(process.pid, signal.SIGKILL)
         assert not await cleaning
@@ -224,7 +218,7 @@ def test_deleting_a_log_stops_its_compaction(tmp_path: Path, caplog: pytest.LogC
         fill(log, b"a", b"a")
         dirs.cleaner.options = CleanerOptions(max_bytes_per_second=10)
         cleaning = asyncio.create_task(dirs.cleaner.clean_dirtiest())
-        await wait_until(lambda: process.pid is not None)
+        await until(lambda: process.pid is not None)
         dirs.delete(T0)
         async with asyncio.timeout(20):
             assert not await cleaning
@@ -243,7 +237,7 @@ def test_close_does_not_wait_for_a_long_compaction(tmp_path: Path) -> None:
         fill(dirs.get_or_create(T0, None, COMPACT), b"a", b"a")
         dirs.cleaner.options = CleanerOptions(max_bytes_per_second=1)
         dirs.start()
-        await wait_until(lambda: process.pid is not None)
+        await until(lambda: process.pid is not None)
         async with asyncio.timeout(20):
             await dirs.close()
 
@@ -442,7 +436,7 @@ def test_truncation_of_a_running_broker_is_written_down_in_the_background(tmp_pa
         dirs.start()
         for partition in (T0, T1):
             dirs.truncate_to(partition, 0)
-        await wait_until(lambda: checkpoint.read() == {T0: 0, T1: 0})
+        await until(lambda: checkpoint.read() == {T0: 0, T1: 0})
         await dirs.close()
 
     asyncio.run(scenario())

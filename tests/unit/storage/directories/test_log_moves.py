@@ -7,13 +7,12 @@ import errno
 import os
 import shutil
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tests.rigs.clock import ManualClock
 from tests.rigs.faulty_disk import FaultyDisk
+from tests.rigs.waiting import until
 
 from tidelog.errors import ErrorCode, KafkaError, StorageError
 from tidelog.ids import TopicPartition, Uuid, random_uuid
@@ -57,13 +56,6 @@ def values_in(log: Log) -> list[bytes | None]:
     return found
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited 20 seconds in vain"
-        await asyncio.sleep(0.002)
-
-
 def test_a_partition_is_moved_with_everything_that_belongs_to_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         dirs = loaded(tmp_path)
@@ -79,7 +71,7 @@ def test_a_partition_is_moved_with_everything_that_belongs_to_it(tmp_path: Path)
         dirs.move(T0, tmp_path / "b")
         dirs.move(T0, tmp_path / "b")
         append(log, b"3", producer_id=5, producer_epoch=1, base_sequence=3)
-        await wait_until(lambda: bool(moved))
+        await until(lambda: bool(moved))
         new = dirs.logs[T0]
         assert moved == [(T0, new)]
         assert new.directory == tmp_path / "b" / "t-0"
@@ -90,7 +82,7 @@ def test_a_partition_is_moved_with_everything_that_belongs_to_it(tmp_path: Path)
         assert dirs.future_logs == {}
         assert [path.name.split(".")[-1][32:] for path in listed(tmp_path / "a", "t-0*")] == ["-delete"]
         recovery_points = OffsetCheckpoint(tmp_path / "a" / "recovery-point-offset-checkpoint")
-        await wait_until(lambda: recovery_points.read() == {})
+        await until(lambda: recovery_points.read() == {})
         await dirs.close()
         again = loaded(tmp_path)
         assert values_in(again.logs[T0]) == [b"1", b"2", b"3", b"4"]
@@ -110,7 +102,7 @@ def test_a_log_that_starts_within_a_batch_is_moved(tmp_path: Path) -> None:
         log.increment_log_start_offset(2)
         dirs.start()
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: T0 not in dirs.future_logs)
+        await until(lambda: T0 not in dirs.future_logs)
         new = dirs.logs[T0]
         assert new.directory == tmp_path / "b" / "t-0"
         assert (new.log_start_offset, new.high_watermark, new.log_end_offset) == (2, 5, 5)
@@ -144,7 +136,7 @@ def test_what_a_move_has_not_copied_yet_may_be_deleted(
 
         monkeypatch.setattr(LogFiles, "flush", append_and_delete)
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: T0 not in dirs.future_logs)
+        await until(lambda: T0 not in dirs.future_logs)
         monkeypatch.undo()
         assert dirs.logs[T0].directory == tmp_path / "b" / "t-0"
         assert (dirs.logs[T0].log_start_offset, dirs.logs[T0].log_end_offset) == (start, 4)
@@ -213,7 +205,7 @@ def test_an_unfinished_move_goes_on_after_a_restart(tmp_path: Path) -> None:
         again = loaded(tmp_path)
         assert set(again.future_logs) == {T0}
         again.start()
-        await wait_until(lambda: again.logs[T0].directory.parent == tmp_path / "b")
+        await until(lambda: again.logs[T0].directory.parent == tmp_path / "b")
         assert values_in(again.logs[T0]) == [b"1"]
         await again.close()
 
@@ -243,7 +235,7 @@ def test_losing_either_directory_during_a_move_harms_nothing_else(tmp_path: Path
         dirs.move(T0, tmp_path / "b")
         move = dirs.moves._tasks[T0]
         dirs.mark_offline(tmp_path / lost, OSError(5, "Input/output error"))
-        await wait_until(move.done)
+        await until(move.done)
         assert not dirs.moves.is_moving(T0)
         assert (T0 in dirs.logs) == (lost == "b")
         assert dirs.cleaner.choose() is None
@@ -268,7 +260,7 @@ def test_a_compacted_log_moves_with_its_gaps_and_empty_batches(tmp_path: Path) -
         headers = [header for segment in log.segments for _, header in segment.scan()]
         assert [(header.base_offset, header.record_count) for header in headers] == [(0, 0), (3, 1), (5, 1)]
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: dirs.logs[T0] is not log)
+        await until(lambda: dirs.logs[T0] is not log)
         moved = dirs.logs[T0]
         assert [header for segment in moved.segments for _, header in segment.scan()] == headers
         assert moved.config.compact
@@ -286,7 +278,7 @@ def test_what_changes_during_a_move_is_not_lost(tmp_path: Path) -> None:
         dirs.move(T0, tmp_path / "b")
         log.increment_log_start_offset(1)
         log.update_config(LogConfig(retention_ms=5))
-        await wait_until(lambda: dirs.logs[T0] is not log)
+        await until(lambda: dirs.logs[T0] is not log)
         moved = dirs.logs[T0]
         assert (moved.log_start_offset, moved.config.retention_ms) == (1, 5)
         await dirs.close()
@@ -300,7 +292,7 @@ def test_the_clean_offset_moves_along(tmp_path: Path) -> None:
         append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
         dirs.online[tmp_path / "a"].cleaned_offsets[T0] = 1
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        await until(lambda: not dirs.moves.is_moving(T0))
         assert dirs.online[tmp_path / "a"].cleaned_offsets == {}
         assert dirs.online[tmp_path / "b"].cleaned_offsets == {T0: 1}
         await dirs.close()
@@ -316,7 +308,7 @@ def test_a_clean_offset_of_an_earlier_stay_is_forgotten(tmp_path: Path) -> None:
         append(dirs.get_or_create(T0, None, LogConfig(), is_new=True), b"1")
         dirs.online[tmp_path / "b"].cleaned_offsets[T0] = 1
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        await until(lambda: not dirs.moves.is_moving(T0))
         assert dirs.online[tmp_path / "b"].cleaned_offsets == {}
         await dirs.close()
 
@@ -400,12 +392,12 @@ def test_a_throttled_move_waits_after_what_it_has_copied_until_the_rate_is_raise
         for _ in range(3):
             append(log, b"x" * 900_000)
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: dirs.future_logs[T0].log_end_offset > 0)
+        await until(lambda: dirs.future_logs[T0].log_end_offset > 0)
         for _ in range(20):
             await asyncio.sleep(0)
         assert dirs.future_logs[T0].log_end_offset < 3
         dirs.update_options(LogDirsOptions())
-        await wait_until(lambda: dirs.logs[T0].directory.parent == tmp_path / "b")
+        await until(lambda: dirs.logs[T0].directory.parent == tmp_path / "b")
         assert dirs.logs[T0].log_end_offset == 3
         await dirs.close()
 
@@ -433,7 +425,7 @@ def test_a_cut_during_a_move_cuts_the_copy_and_what_has_been_read_for_it(tmp_pat
             append(log, value)
         dirs.move(T0, tmp_path / "b")
         future = dirs.future_logs[T0]
-        await wait_until(reading.is_set)
+        await until(reading.is_set)
         assert future.log_end_offset == 2
         if cut == "wholly":
             dirs.truncate_fully_and_start_at(T0, 1)
@@ -443,7 +435,7 @@ def test_a_cut_during_a_move_cuts_the_copy_and_what_has_been_read_for_it(tmp_pat
         for number in (2, 3, 4):
             append(log, b"new %d" % number)
         may_read.set()
-        await wait_until(lambda: dirs.logs[T0] is not log)
+        await until(lambda: dirs.logs[T0] is not log)
         kept = [] if cut == "wholly" else [b"1"]
         assert values_in(dirs.logs[T0]) == [*kept, b"new 2", b"new 3", b"new 4"]
         await dirs.close()
@@ -465,7 +457,7 @@ def test_a_copy_that_is_ahead_after_a_crash_is_cut_before_the_move_goes_on(tmp_p
         again = loaded(tmp_path)
         again.start()
         append(again.logs[T0], b"new")
-        await wait_until(lambda: again.logs[T0].files.log_dir == target)
+        await until(lambda: again.logs[T0].files.log_dir == target)
         assert values_in(again.logs[T0]) == [b"1", b"new"]
         await again.close()
 
@@ -495,7 +487,7 @@ async def settled_after_restart(tmp_path: Path, names: str = "ab") -> LogDirs:
     """All directories are there again, and what was to be moved has been."""
     again = loaded(tmp_path, names=names)
     again.start()
-    await wait_until(lambda: not again.future_logs)
+    await until(lambda: not again.future_logs)
     return again
 
 
@@ -546,7 +538,7 @@ def test_what_was_copied_of_a_log_that_goes_on_unharmed_is_not_copied_again(tmp_
         again = loaded(tmp_path)
         future = again.future_logs[T0]
         again.start()
-        await wait_until(lambda: not again.future_logs)
+        await until(lambda: not again.future_logs)
         assert again.logs[T0] is future
         assert future.files.truncations == 0
         assert values_in(future) == [b"1", b"2", b"3"]
@@ -671,7 +663,7 @@ def test_a_move_that_finds_no_file_to_open_goes_on_after_a_while(
         disk.missing[where] = 3
         log.files.close_handles()
         dirs.future_logs[T0].files.close_handles()
-        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        await until(lambda: not dirs.moves.is_moving(T0))
         assert disk.failed == 3
         assert dirs.logs[T0].directory == tmp_path / "b" / "t-0"
         assert values_in(dirs.logs[T0]) == [b"0", b"1", b"2", b"3"]
@@ -693,7 +685,7 @@ def test_a_move_that_finds_no_file_to_begin_with_leaves_nothing_behind(tmp_path:
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert listed(tmp_path / "b", "t-0*") == []
         dirs.move(T0, tmp_path / "b")
-        await wait_until(lambda: not dirs.moves.is_moving(T0))
+        await until(lambda: not dirs.moves.is_moving(T0))
         assert dirs.logs[T0].directory == tmp_path / "b" / "t-0"
         await dirs.close()
 

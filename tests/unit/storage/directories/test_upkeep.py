@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 from tests.rigs.clock import ManualClock
+from tests.rigs.waiting import until
 
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
@@ -48,13 +48,6 @@ def append(log: Log, *, now_ms: int = 1_700_000_000_000, **batch: int) -> None:
     log.update_high_watermark(log.log_end_offset)
 
 
-async def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline, "waited 20 seconds in vain"
-        await asyncio.sleep(0.005)
-
-
 def offsets(path: Path, name: str) -> dict[TopicPartition, int]:
     return OffsetCheckpoint(path / name).read()
 
@@ -70,11 +63,11 @@ def test_high_watermarks_recovery_points_and_log_starts_are_written_by_themselve
         append(log)
         append(log)
         log.increment_log_start_offset(1)
-        await wait_until(lambda: offsets(tmp_path, "replication-offset-checkpoint") == {T0: 2})
-        await wait_until(lambda: offsets(tmp_path, "log-start-offset-checkpoint") == {T0: 1})
+        await until(lambda: offsets(tmp_path, "replication-offset-checkpoint") == {T0: 2})
+        await until(lambda: offsets(tmp_path, "log-start-offset-checkpoint") == {T0: 1})
         assert offsets(tmp_path, "recovery-point-offset-checkpoint")[T0] < 2, "nothing was flushed yet"
         log.files.flush()
-        await wait_until(lambda: offsets(tmp_path, "recovery-point-offset-checkpoint") == {T0: 2})
+        await until(lambda: offsets(tmp_path, "recovery-point-offset-checkpoint") == {T0: 2})
         await dirs.close()
 
     asyncio.run(scenario())
@@ -89,7 +82,7 @@ def test_a_roll_flushes_in_the_background(tmp_path: Path) -> None:
         log.roll()
         append(log)
         assert log.files.recovery_point == 0
-        await wait_until(lambda: log.files.recovery_point == 1)
+        await until(lambda: log.files.recovery_point == 1)
         await dirs.close()
 
     asyncio.run(scenario())
@@ -179,7 +172,7 @@ def test_a_round_that_fails_is_logged_and_the_next_one_comes(
 
         monkeypatch.setattr(ProducerState, "expiry_steps", fail)
         dirs.start()
-        await wait_until(lambda: rounds >= 2)
+        await until(lambda: rounds >= 2)
         await dirs.close()
 
     asyncio.run(scenario())
@@ -196,8 +189,8 @@ def test_deletions_happen_by_themselves(tmp_path: Path) -> None:
         for partition in (T0, T1):
             dirs.get_or_create(partition, None, LogConfig(), is_new=True)
             dirs.delete(partition)
-        await wait_until(lambda: len(dirs.deletion) == 0 and not any(tmp_path.glob("t-*")))
-        await wait_until(lambda: offsets(tmp_path, "recovery-point-offset-checkpoint") == {})
+        await until(lambda: len(dirs.deletion) == 0 and not any(tmp_path.glob("t-*")))
+        await until(lambda: offsets(tmp_path, "recovery-point-offset-checkpoint") == {})
         await dirs.close()
 
     asyncio.run(scenario())
@@ -267,7 +260,7 @@ def test_after_the_clock_was_set_back_timestamps_are_held_against_the_new_time(t
         dirs.start()
         append(log, now_ms=clock.time_ms())
         clock.set_wall(NOW_MS)
-        await wait_until(lambda: refused(log, now_ms=NOW_MS + 7 * DAY_MS))
+        await until(lambda: refused(log, now_ms=NOW_MS + 7 * DAY_MS))
         append(log, now_ms=NOW_MS)
         await dirs.close()
 

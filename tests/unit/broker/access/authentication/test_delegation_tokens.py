@@ -17,7 +17,7 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 from tests.rigs.raw_client import RawClient
 from tests.rigs.sasl_broker import OPEN, authenticate, log_in, port_of, sasl_broker, shake_hands
-from tests.rigs.waiting import wait_until
+from tests.rigs.waiting import until, wait_until
 
 from tidelog.broker.access.authentication import delegation_tokens
 from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
@@ -436,17 +436,11 @@ class Cluster:
     async def create(self) -> tuple[DelegationToken, bytes]:
         """A token of Alice's that both brokers know."""
         token = await self.brokers[0].create(ALICE, ALICE, (), -1)
-        await wait_until_true(lambda: all(token.id in each.image.delegation_tokens for each in self.feeds))
+        await until(lambda: all(token.id in each.image.delegation_tokens for each in self.feeds))
         return token, token_hmac("brokers-only", token.id)
 
     def is_stored(self, token: DelegationToken) -> bool:
         return self.zookeeper.tree.find(token_path(token.id)) is not None
-
-
-async def wait_until_true(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds():  # noqa: ASYNC110
-            await asyncio.sleep(0)
 
 
 def in_a_cluster(test: Callable[[Cluster], Awaitable[None]]) -> None:
@@ -503,6 +497,6 @@ def test_a_token_goes_together_with_the_notice_of_it_or_stays() -> None:
         store.multi = real  # type: ignore[method-assign]
         await cluster.brokers[0].expire(ALICE, mac, -1)
         assert not cluster.is_stored(token)
-        await wait_until_true(lambda: token.id not in cluster.feeds[1].image.delegation_tokens)
+        await until(lambda: token.id not in cluster.feeds[1].image.delegation_tokens)
 
     in_a_cluster(test)
