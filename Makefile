@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml hatch_build.py $(CODEC)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --editable . --group dev
 	$(BIN)/python -m compileall -q src
-	-$(BIN)/python -m tidelog.spark.class_archive
+	-$(BIN)/python -m tidelog.spark.runtime.class_archive
 	@touch $@
 
 run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it; CASSANDRA=1: tables in a real one)

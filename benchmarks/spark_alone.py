@@ -94,7 +94,7 @@ class Program:
     """The Spark program."""
 
     def __init__(self, arguments: dict[str, Any]) -> None:
-        from tidelog.pipelines import registry
+        from tidelog.spark.pipelines import registry
 
         self._arguments = arguments
         self._session = spark_driver.session(arguments)
@@ -110,7 +110,7 @@ class Program:
         self._session.stop()
 
     def _generate(self) -> None:
-        from tidelog.pipelines.framework.topics import ensure_topics
+        from tidelog.spark.pipelines.topics import ensure_topics
 
         ensure_topics(self._settings("topics", None), partitions=PARTITIONS)
         dense_events.send(self._arguments["bootstrap"], self._arguments["count"])
@@ -144,7 +144,7 @@ class Program:
         ]
 
     def _settings(self, name: str, batch: int | None) -> Any:
-        from tidelog.pipelines.pipeline import PipelineSettings
+        from tidelog.spark.pipelines.pipeline import PipelineSettings
 
         return PipelineSettings(
             bootstrap_servers=self._arguments["bootstrap"],

@@ -120,7 +120,7 @@ def cpu_parts() -> dict[str, float]:
 
 def session(arguments: dict[str, Any], **options: str) -> Any:
     """The Spark session of a program that :func:`run` started."""
-    from tidelog.pipelines.session import spark_session
+    from tidelog.spark.pipelines.session import spark_session
 
     given = {"spark.jars": arguments["jars"]} if arguments["jars"] else {}
     warehouse = {"spark.sql.warehouse.dir": f"{arguments['directory']}/warehouse"}

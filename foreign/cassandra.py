@@ -18,7 +18,7 @@ from typing import NamedTuple
 from foreign import toolchain
 from foreign.broker_process import free_port
 from foreign.java_server import JavaServer
-from tidelog.pipelines.cassandra_options import CassandraOptions
+from tidelog.spark.cassandra_options import CassandraOptions
 
 MAIN = "org.apache.cassandra.service.CassandraDaemon"
 JARS = "cassandra-5"
@@ -81,7 +81,7 @@ class Cassandra(JavaServer):
         return f"127.0.0.1:{self.port}"
 
     def _answers(self) -> bool:
-        from tidelog.pipelines.framework.sinks.cassandra_connection import (
+        from tidelog.spark.sinks.cassandra_connection import (
             CassandraCluster,
             CassandraError,
             connect,

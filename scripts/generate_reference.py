@@ -25,7 +25,7 @@ from tidelog.metrics.catalog import SECTIONS
 from tidelog.metrics.dashboards import ALL as DASHBOARDS
 from tidelog.metrics.pipeline_catalog import FAMILIES as PIPELINE_FAMILIES
 from tidelog.options import MAX_INT, MAX_LONG, Option
-from tidelog.pipelines.cassandra_options import OPTIONS as CASSANDRA_OPTIONS
+from tidelog.spark.cassandra_options import OPTIONS as CASSANDRA_OPTIONS
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
 PAGE = REFERENCE / "configuration.md"

@@ -1,4 +1,4 @@
-"""Records which classes Spark's JVM loads in the main job: ``src/tidelog/spark/spark_classes.txt.gz``.
+"""Records which classes Spark's JVM loads in the main job: ``src/tidelog/spark/runtime/spark_classes.txt.gz``.
 
     python scripts/record_spark_classes.py
 
@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tidelog.spark.class_archive import CLASSES
+from tidelog.spark.runtime.class_archive import CLASSES
 
 _SECONDS = "60"
 _NOT_IN_FILES = re.compile(

@@ -17,13 +17,13 @@ from tests.rigs.collect_events import TODAY, event, letters, run, send
 from tests.rigs.pipelines_session import pipelines_session
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
-from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
-from tidelog.pipelines.framework.sinks.cassandra_connection import CassandraCluster, connect
-from tidelog.pipelines.framework.sinks.table import Batch, TableError
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import table_of
-from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.sinks import open_event_tables, open_lake
+from tidelog.spark.sinks.cassandra import CassandraTables
+from tidelog.spark.sinks.cassandra_connection import CassandraCluster, connect
+from tidelog.spark.sinks.table import Batch, TableError
 from tidelog.testing import broker
 
 if TYPE_CHECKING:

@@ -18,19 +18,19 @@ from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, s
 from tests.rigs.tls_files import TlsFiles
 from tests.rigs.waiting import wait_until
 
-from tidelog.pipelines.cassandra_options import CassandraOptions, cassandra_options
-from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
-from tidelog.pipelines.framework.sinks.cassandra_connection import (
+from tidelog.spark.cassandra_options import CassandraOptions, cassandra_options
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.status import last_commit
+from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.sinks.cassandra import CassandraTables
+from tidelog.spark.sinks.cassandra_connection import (
     CassandraCluster,
     CassandraError,
     cluster_of,
     connect,
     disconnect,
 )
-from tidelog.pipelines.framework.sinks.table import ColumnSpec, TableError, TableSpec
-from tidelog.pipelines.framework.status import last_commit
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.sinks.table import ColumnSpec, TableError, TableSpec
 from tidelog.testing.broker_process import BrokerProcess
 
 SUPERUSER = "cassandra"

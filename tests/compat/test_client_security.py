@@ -25,7 +25,7 @@ from tidelog.client.errors import AuthenticationError, BrokerUnreachableError
 from tidelog.client.options import ADMIN, ClientConfig
 from tidelog.client.options.network import network_settings
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.spark.executor_login import DriverLogin
+from tidelog.spark.runtime._executor_login import DriverLogin
 from tidelog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,

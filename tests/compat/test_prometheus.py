@@ -29,9 +29,9 @@ from tidelog.client.admin.admin import Admin
 from tidelog.client.resources import NewTopic
 from tidelog.metrics import dashboards
 from tidelog.metrics.alerts import ALERTS, rules
-from tidelog.pipelines.framework.quality import Quality
-from tidelog.pipelines.framework.query_figures import QueryFigures
-from tidelog.pipelines.metrics_export import MetricsExport
+from tidelog.spark.pipelines.metrics_export import MetricsExport
+from tidelog.spark.pipelines.quality import Quality
+from tidelog.spark.pipelines.query_figures import QueryFigures
 
 BROKERS = (1, 2, 3)
 WAIT_S = 120.0

@@ -17,7 +17,7 @@ from foreign.broker_process import free_port
 from tests.chaos.process_tree import descendants
 from tests.compat.conftest import available
 
-from tidelog.pipelines.framework.sinks.cassandra_connection import CassandraCluster, connect, disconnect
+from tidelog.spark.sinks.cassandra_connection import CassandraCluster, connect, disconnect
 
 SCRIPT = toolchain.ROOT / "scripts" / "run_cassandra.py"
 WAIT_S = 240.0

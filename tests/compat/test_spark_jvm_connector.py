@@ -20,16 +20,16 @@ from tests.integration.pipeline_traffic import ledger_rows, table_rows
 from tests.integration.spark_topics import without_ids
 
 from tidelog import Consumer, Producer
-from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, ensure_keys
-from tidelog.pipelines.framework.sinks import open_lake
-from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.collect.schema import table_of
-from tidelog.pipelines.pipeline import PhoneSettings, PipelineSettings
-from tidelog.pipelines.session import spark_session
-from tidelog.spark.progress import source_metrics
-from tidelog.spark.topic_batches import topic_batches
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import PhoneSettings, PipelineSettings
+from tidelog.spark.pipelines.session import spark_session
+from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.read.progress import source_metrics
+from tidelog.spark.sinks import open_lake
+from tidelog.spark.write.topic_batches import topic_batches
 from tidelog.testing import LocalBroker
 from tidelog.testing import broker as local_broker
 

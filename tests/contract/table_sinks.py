@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableError, TableSink, TableSpec
+from tidelog.spark.sinks.table import Batch, ColumnSpec, TableError, TableSink, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

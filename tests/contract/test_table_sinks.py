@@ -20,15 +20,15 @@ from tests.contract.table_sinks import (
 )
 from tests.rigs.pipelines_session import pipelines_session
 
-from tidelog.pipelines.framework.sinks import lake as lakes
-from tidelog.pipelines.framework.sinks.lake import Lake, each_once, written
-from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
-from tidelog.pipelines.framework.sinks.table import Batch, ColumnSpec, TableError, TableSpec
-from tidelog.pipelines.lake import compaction
-from tidelog.pipelines.lake.catalog import LakeCatalog
-from tidelog.pipelines.lake.lake_note import LakeSettings
-from tidelog.pipelines.lake.replacing import replace_files
-from tidelog.pipelines.lake.snapshots import KEPT_SNAPSHOTS_PROPERTY, Change, commit
+from tidelog.spark.lake import compaction
+from tidelog.spark.lake.catalog import LakeCatalog
+from tidelog.spark.lake.lake_note import LakeSettings
+from tidelog.spark.lake.replacing import replace_files
+from tidelog.spark.lake.snapshots import KEPT_SNAPSHOTS_PROPERTY, Change, commit
+from tidelog.spark.sinks import lake as lakes
+from tidelog.spark.sinks.lake import Lake, each_once, written
+from tidelog.spark.sinks.sqlite import SqliteTables
+from tidelog.spark.sinks.table import Batch, ColumnSpec, TableError, TableSpec
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

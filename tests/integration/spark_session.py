@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidelog.java import java_home
-from tidelog.spark.spark_home import lean_spark_home
+from tidelog.spark.runtime._spark_home import lean_spark_home
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,9 +15,9 @@ from pyspark.sql.types import StructType
 from tidelog.client.producer.producer import Producer
 from tidelog.ids import TopicPartition
 from tidelog.records.record import RecordHeader
-from tidelog.spark.batch_reader import TidelogReader
 from tidelog.spark.data_source import TidelogDataSource
-from tidelog.spark.stream_reader import TidelogStreamReader
+from tidelog.spark.read._batch_reader import TidelogReader
+from tidelog.spark.read._stream_reader import TidelogStreamReader
 from tidelog.testing.broker import LocalBroker
 
 KAFKA_COLUMNS = "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp"

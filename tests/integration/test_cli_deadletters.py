@@ -15,7 +15,9 @@ from tests.integration.pipeline_traffic import read_all
 from tidelog import ErrorCode, Producer
 from tidelog.cli.deadletters import redriving
 from tidelog.client import Admin, NewTopic
-from tidelog.pipelines.framework.letter import (
+from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
+from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+from tidelog.spark.dead_letters.letter import (
     HEADERS,
     LEFT_OUT,
     REDRIVEN,
@@ -26,10 +28,8 @@ from tidelog.pipelines.framework.letter import (
     letter_key,
     seal_of,
 )
-from tidelog.pipelines.framework.letter_reader import LetterFilter, LetterReader
-from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.framework.redrive import (
+from tidelog.spark.dead_letters.letter_reader import LetterFilter, LetterReader
+from tidelog.spark.dead_letters.redrive import (
     Left,
     OriginalRecords,
     Plan,
@@ -240,7 +240,7 @@ def test_another_topic_and_a_choice_of_letters(tidelog: CommandLine, box: Box) -
 def test_what_a_redrive_that_died_had_not_committed_is_sent_by_the_next_one(
     tidelog: CommandLine, box: Box, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.pipelines.framework.redrive.TRANSACTION_RECORDS", 2)
+    monkeypatch.setattr("tidelog.spark.dead_letters.redrive.TRANSACTION_RECORDS", 2)
     for offset in range(5):
         box.write(offset)
     options = {"bootstrap.servers": box.bootstrap}

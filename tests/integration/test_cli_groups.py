@@ -13,7 +13,7 @@ from tests.rigs.group_members.team import Team
 from tests.rigs.group_members.topics import create, fill
 
 from tidelog.cli.groups.command import INTERNAL_PREFIX
-from tidelog.spark.epoch_record import GROUP_PREFIX
+from tidelog.spark.report.epoch_record import GROUP_PREFIX
 
 NewName = Callable[[], str]
 RECORDS = 20

@@ -15,7 +15,7 @@ from tidelog.client import Admin, NewTopic
 from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
+from tidelog.spark.pipelines.status_file import RunStatus, StatusFile
 from tidelog.testing.broker_process import BrokerProcess
 
 GROUP = "tidelog-pipeline-earnings"

@@ -12,17 +12,17 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import StreamingQueryException
 from tests.rigs.collect_events import TODAY, event, run, send
-from tests.unit.pipelines.lake.object_store import BUCKET, ObjectStore, object_store
+from tests.unit.spark.lake.object_store import BUCKET, ObjectStore, object_store
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.sinks import open_lake
-from tidelog.pipelines.framework.sinks.lake import Lake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import table_of
-from tidelog.pipelines.lake import compaction
-from tidelog.pipelines.lake.catalog import CATALOG_FILE, LakeCatalog
-from tidelog.pipelines.lake.expiry import ExpiryRule, expire
-from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.lake import compaction
+from tidelog.spark.lake.catalog import CATALOG_FILE, LakeCatalog
+from tidelog.spark.lake.expiry import ExpiryRule, expire
+from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.sinks import open_lake
+from tidelog.spark.sinks.lake import Lake
 from tidelog.testing import broker
 
 if TYPE_CHECKING:

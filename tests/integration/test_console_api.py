@@ -23,7 +23,7 @@ from tidelog import Consumer, Producer, TopicPartition
 from tidelog.console.api import messages_api
 from tidelog.console.records import filter_process, search
 from tidelog.console.settings import Grant, Listen, MaskRule, Role
-from tidelog.pipelines.framework.letter import HEADERS
+from tidelog.spark.dead_letters.letter import HEADERS
 from tidelog.testing import LocalBroker, broker
 
 CLUSTER = "/clusters/main"

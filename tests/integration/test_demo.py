@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tidelog.pipelines import registry
 from tidelog.pipelines.demo import dashboard
 from tidelog.pipelines.demo.plain import PlainLines
 from tidelog.pipelines.demo.results import Results
@@ -26,6 +25,7 @@ from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
 from tidelog.pipelines.framework import events
 from tidelog.records.record_codec import ConsumerRecord
+from tidelog.spark.pipelines import registry
 
 LIVE_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 120.0

@@ -16,13 +16,13 @@ from tidelog.pipelines.framework.alert_job import KeyedBatches
 from tidelog.pipelines.framework.alert_state import StateError
 from tidelog.pipelines.framework.batch_terms import BatchTerms
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, ALERT_VERDICTS, DEAD_LETTERS
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
-from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdict, verdict_key
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.account_switch.schema import Rules
-from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.spark.epoch_task import ReplayRefusedError
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
+from tidelog.spark.write.epoch_task import ReplayRefusedError
 from tidelog.testing.broker_process import BrokerProcess
 
 NAME = "account-switch"

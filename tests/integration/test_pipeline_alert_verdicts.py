@@ -10,11 +10,11 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 
-from tidelog.pipelines import registry
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INCIDENTS, LOGIN
 from tidelog.pipelines.framework.incident_topic import read_incidents, write_verdict
 from tidelog.pipelines.framework.verdicts import Verdict
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -12,17 +12,17 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from tests.rigs.collect_events import TODAY, event, letters, run, send
 
-from tidelog.pipelines.framework import events, record_sink
-from tidelog.pipelines.framework.figures import figures_of
+from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.framework.sinks import open_lake
-from tidelog.pipelines.framework.sinks.lake import Lake
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import TABLES, table_of
-from tidelog.pipelines.lake.catalog import LakeCatalog
-from tidelog.pipelines.lake.expiry import ExpiryRule, expire
-from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.lake.catalog import LakeCatalog
+from tidelog.spark.lake.expiry import ExpiryRule, expire
+from tidelog.spark.pipelines.figures import figures_of
+from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.sinks import open_lake, record_sink
+from tidelog.spark.sinks.lake import Lake
 from tidelog.testing import LocalBroker, broker
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from tests.integration.pipeline_traffic import read_all, table_rows, time_text
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
-from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.detection_report import read_alerts, read_truth, score
 from tidelog.pipelines.generator import Traffic, TrafficSettings
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
 from tidelog.pipelines.generator.truth import truth_file
-from tidelog.pipelines.pipeline import BackfillReport, PipelineSettings, TimeRange
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import BackfillReport, PipelineSettings, TimeRange
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -16,12 +16,12 @@ from tests.integration.pipeline_traffic import read_all, table_rows, time_text
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
 from tidelog.ids import TopicPartition
-from tidelog.pipelines import registry
 from tidelog.pipelines.framework import alert_job, events
 from tidelog.pipelines.framework.alert_tasks import answers_of
 from tidelog.pipelines.framework.log_reach import CutLogError
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME
-from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

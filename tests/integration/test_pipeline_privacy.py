@@ -15,14 +15,14 @@ import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send
 
-from tidelog.pipelines import registry
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.pipelines.generator import Traffic, TrafficSettings
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
 from tidelog.pipelines.generator.truth import truth_file
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.testing import broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -11,16 +11,16 @@ import pytest
 from tests.integration.pipeline_traffic import read_all
 
 from tidelog import Admin, NewTopic
-from tidelog.pipelines.framework.record_sink import (
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.sinks.partition_work import Batches, Parcel, work_on_parts
+from tidelog.spark.sinks.record_sink import (
     RECORD_SCHEMA,
     NamedBatch,
     RecordSink,
     write_records,
 )
-from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, work_on_parts
-from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.spark.epoch_task import ReplayRefusedError
-from tidelog.spark.write_message import WriteOutcome
+from tidelog.spark.write.epoch_task import ReplayRefusedError
+from tidelog.spark.write.write_message import WriteOutcome
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -11,8 +11,8 @@ import pytest
 from tests.integration.test_client_docs import SERVERS, examples
 
 from tidelog.options import ConfigDef, OptionType
-from tidelog.spark.options import SOURCE_OPTIONS
-from tidelog.spark.write_options import WRITE_OPTIONS
+from tidelog.spark.runtime._options import SOURCE_OPTIONS
+from tidelog.spark.write.write_options import WRITE_OPTIONS
 from tidelog.testing import broker
 
 TUTORIAL = "docs/tutorials/spark.md"

@@ -29,17 +29,17 @@ from tidelog.security.acls.model import (
     ResourcePattern,
     ResourceType,
 )
-from tidelog.spark.batch_reader import TidelogReader
-from tidelog.spark.batch_writer import finish_write
 from tidelog.spark.data_source import TidelogDataSource
-from tidelog.spark.epoch_task import write_exactly_once
-from tidelog.spark.executor_login import DriverLogin, GivenLogin, TokenLogin
-from tidelog.spark.source_options import source_options
-from tidelog.spark.stream_reader import TidelogStreamReader
-from tidelog.spark.stream_writer import TidelogStreamWriter
-from tidelog.spark.token_file import HeldToken, TokenFile
-from tidelog.spark.write_message import WriteName
-from tidelog.spark.write_options import WriteOptions, write_options
+from tidelog.spark.read._batch_reader import TidelogReader
+from tidelog.spark.read._source_options import source_options
+from tidelog.spark.read._stream_reader import TidelogStreamReader
+from tidelog.spark.runtime._executor_login import DriverLogin, GivenLogin, TokenLogin
+from tidelog.spark.runtime._token_file import HeldToken, TokenFile
+from tidelog.spark.write._batch_writer import finish_write
+from tidelog.spark.write._stream_writer import TidelogStreamWriter
+from tidelog.spark.write.epoch_task import write_exactly_once
+from tidelog.spark.write.write_message import WriteName
+from tidelog.spark.write.write_options import WriteOptions, write_options
 
 TOPIC = "orders"
 SECRET = b"admin-secret"
@@ -266,7 +266,7 @@ def test_brokers_without_tokens_are_told_of_with_the_way_out(tmp_path: Path) -> 
 def test_a_mechanism_that_brokers_do_not_offer_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.spark.executor_login._KNOWN_EVERYWHERE_S", 0.0)
+    monkeypatch.setattr("tidelog.spark.runtime._executor_login._KNOWN_EVERYWHERE_S", 0.0)
     with sasl_ssl_broker(tmp_path, sasl_enabled_mechanisms="PLAIN,SCRAM-SHA-512") as broker:
         given = job(broker, subscribe=TOPIC, delegationTokenMechanism="SCRAM-SHA-256")
         with pytest.raises(ConfigError, match=r"SCRAM-SHA-256 to its sasl\.enabled\.mechanisms"):

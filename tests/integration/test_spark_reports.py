@@ -27,11 +27,12 @@ from tidelog.security.acls.model import (
     ResourcePattern,
     ResourceType,
 )
-from tidelog.spark import query_reporter
-from tidelog.spark.application import this_application
-from tidelog.spark.batch_writer import finish_write
-from tidelog.spark.epoch_task import write_exactly_once
-from tidelog.spark.query_report import (
+from tidelog.spark.read._source_options import source_options
+from tidelog.spark.read._stream_reader import TidelogStreamReader
+from tidelog.spark.report import _query_reporter as query_reporter
+from tidelog.spark.report._query_reporter import QueryReporter
+from tidelog.spark.report.application import this_application
+from tidelog.spark.report.query_report import (
     FORGOTTEN_MS,
     MOST_BYTES,
     REPORT_PREFIX,
@@ -40,14 +41,18 @@ from tidelog.spark.query_report import (
     decode,
     encode,
 )
-from tidelog.spark.query_reporter import QueryReporter
-from tidelog.spark.reported_queries import ReportedQuery, ReportedSource, is_spark_group, reported_queries
-from tidelog.spark.sink_note import new_note
-from tidelog.spark.source_options import source_options
-from tidelog.spark.stream_reader import TidelogStreamReader
-from tidelog.spark.write_message import WriteName
-from tidelog.spark.write_options import write_options
-from tidelog.spark.write_task import write_at_least_once
+from tidelog.spark.report.reported_queries import (
+    ReportedQuery,
+    ReportedSource,
+    is_spark_group,
+    reported_queries,
+)
+from tidelog.spark.report.sink_note import new_note
+from tidelog.spark.write._batch_writer import finish_write
+from tidelog.spark.write._write_task import write_at_least_once
+from tidelog.spark.write.epoch_task import write_exactly_once
+from tidelog.spark.write.write_message import WriteName
+from tidelog.spark.write.write_options import write_options
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 from tidelog.testing.broker_thread import BrokerThread
@@ -180,7 +185,7 @@ def test_a_right_that_is_refused_is_logged_once_and_the_query_goes_on(
                 result.raise_for_error()
         fill(guarded.bootstrap, "refused", [b"x"])
         given = options(guarded.bootstrap, subscribe="refused", startingOffsets="earliest")
-        with Stream(given) as stream, caplog.at_level("WARNING", "tidelog.spark.query_reporter"):
+        with Stream(given) as stream, caplog.at_level("WARNING", "tidelog.spark.report._query_reporter"):
             assert stream.step() == [b"x"]
             wait_until(lambda: caplog.records, "a warning")
             fill(guarded.bootstrap, "refused", [b"y"])

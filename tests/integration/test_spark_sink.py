@@ -17,8 +17,8 @@ from tests.integration.spark_topics import fill
 from tests.integration.test_spark_reports import told
 from tests.rigs.waiting import wait_until
 
-from tidelog.spark.reported_queries import ReportedQuery
-from tidelog.spark.topic_batches import topic_batches
+from tidelog.spark.report.reported_queries import ReportedQuery
+from tidelog.spark.write.topic_batches import topic_batches
 from tidelog.testing import LocalBroker, broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

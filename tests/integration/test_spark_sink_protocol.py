@@ -21,15 +21,15 @@ from tidelog.client.admin.admin import Admin
 from tidelog.client.producer.transactions import PreparedTransaction
 from tidelog.client.resources import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.spark.batch_writer import finish_write
-from tidelog.spark.epoch_commit import abort_epoch, commit_epoch
-from tidelog.spark.epoch_producer import EpochProducer
-from tidelog.spark.epoch_record import GROUP_PREFIX, EpochRecord, task_name
-from tidelog.spark.epoch_requests import end_transactions
-from tidelog.spark.epoch_task import ReplayRefusedError, write_exactly_once
-from tidelog.spark.write_digest import ContentDigest
-from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
-from tidelog.spark.write_options import write_options
+from tidelog.spark.report.content_digest import ContentDigest
+from tidelog.spark.report.epoch_record import GROUP_PREFIX, EpochRecord, task_name
+from tidelog.spark.write._batch_writer import finish_write
+from tidelog.spark.write._epoch_commit import abort_epoch, commit_epoch
+from tidelog.spark.write._epoch_requests import end_transactions
+from tidelog.spark.write.epoch_producer import EpochProducer
+from tidelog.spark.write.epoch_task import ReplayRefusedError, write_exactly_once
+from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask
+from tidelog.spark.write.write_options import write_options
 from tidelog.testing.broker_process import BrokerProcess
 
 

@@ -18,9 +18,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from tests.integration.spark_topics import fill, options, without_ids
 
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.session import STATE_STORE
-from tidelog.spark.progress import bytes_read, source_metrics
-from tidelog.spark.shared_source import VARIABLES, share_source, source_environment
+from tidelog.spark.pipelines.session import STATE_STORE
+from tidelog.spark.read.progress import bytes_read, source_metrics
+from tidelog.spark.read.shared_source import VARIABLES, share_source, source_environment
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 

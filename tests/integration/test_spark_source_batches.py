@@ -27,18 +27,18 @@ from tidelog.client.ranges.fetch_link import link_for
 from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.spark import offset_reader
-from tidelog.spark.batch_reader import TidelogReader
-from tidelog.spark.data_loss import DataLossError
-from tidelog.spark.epoch_task import write_exactly_once
-from tidelog.spark.offset_reader import OffsetReader
-from tidelog.spark.packed_headers import unpacked
-from tidelog.spark.range_reader import read_ranges
-from tidelog.spark.silence import NoBrokerError
-from tidelog.spark.source_options import source_options
-from tidelog.spark.write_message import WriteName
-from tidelog.spark.write_options import write_options
-from tidelog.spark.write_task import write_at_least_once
+from tidelog.spark.read import _offset_reader as offset_reader
+from tidelog.spark.read._batch_reader import TidelogReader
+from tidelog.spark.read._data_loss import DataLossError
+from tidelog.spark.read._offset_reader import OffsetReader
+from tidelog.spark.read._range_reader import read_ranges
+from tidelog.spark.read._source_options import source_options
+from tidelog.spark.read.packed_headers import unpacked
+from tidelog.spark.runtime.silence import NoBrokerError
+from tidelog.spark.write._write_task import write_at_least_once
+from tidelog.spark.write.epoch_task import write_exactly_once
+from tidelog.spark.write.write_message import WriteName
+from tidelog.spark.write.write_options import write_options
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 

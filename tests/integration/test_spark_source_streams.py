@@ -12,9 +12,9 @@ from tidelog.client import metadata
 from tidelog.client.ranges import range_fetcher
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition
-from tidelog.spark import offset_reader
-from tidelog.spark.data_loss import DataLossError
-from tidelog.spark.prefetch import MAX_BYTES, MAX_OFFSETS, PAUSE
+from tidelog.spark.read import _offset_reader as offset_reader
+from tidelog.spark.read._data_loss import DataLossError
+from tidelog.spark.read._prefetch import MAX_BYTES, MAX_OFFSETS, PAUSE
 from tidelog.testing.broker import LocalBroker
 from tidelog.testing.broker import broker as start_broker
 

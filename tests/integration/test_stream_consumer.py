@@ -16,9 +16,9 @@ from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import DeadLetter, Retry, Skip
 from tidelog.client.consumer.stream_consumer import StreamConsumer
 from tidelog.errors import ConfigError
-from tidelog.pipelines.framework.letter import Place, read_letter
-from tidelog.pipelines.framework.redrive import OriginalRecords
 from tidelog.records.record_codec import ConsumerRecord
+from tidelog.spark.dead_letters.letter import Place, read_letter
+from tidelog.spark.dead_letters.redrive import OriginalRecords
 
 
 class Collected:

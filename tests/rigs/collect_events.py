@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client import Consumer, Producer, TopicPartition
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.events import EventKind
-from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.spark.pipelines.topics import ensure_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.pipelines.pipeline import PipelineSettings
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 DEADLINE_S = 300
@@ -43,7 +43,7 @@ def send(settings: PipelineSettings, topic: str, values: Iterable[dict[str, Any]
 
 def run(spark: SparkSession, settings: PipelineSettings) -> None:
     """Work off what is there."""
-    from tidelog.pipelines.registry import load
+    from tidelog.spark.pipelines.registry import load
 
     query = load("collect").start(spark, settings)
     try:

@@ -11,7 +11,7 @@ import tempfile
 from functools import cache
 from typing import TYPE_CHECKING
 
-from tidelog.pipelines.session import spark_session
+from tidelog.spark.pipelines.session import spark_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,12 +15,12 @@ from tests.integration.spark_topics import Stream, fill, options
 
 from tidelog.client.producer.producer import Producer
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
-from tidelog.pipelines.framework.status_file import RunStatus, StatusFile
-from tidelog.spark.batch_writer import finish_write
-from tidelog.spark.epoch_task import write_exactly_once
-from tidelog.spark.sink_note import new_note
-from tidelog.spark.write_message import WriteName
-from tidelog.spark.write_options import write_options
+from tidelog.spark.pipelines.status_file import RunStatus, StatusFile
+from tidelog.spark.report.sink_note import new_note
+from tidelog.spark.write._batch_writer import finish_write
+from tidelog.spark.write.epoch_task import write_exactly_once
+from tidelog.spark.write.write_message import WriteName
+from tidelog.spark.write.write_options import write_options
 from tidelog.testing.broker import LocalBroker
 
 QUERY_ID = "3f0c1b4e-0000-4000-8000-00000000abcd"

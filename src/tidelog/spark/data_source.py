@@ -41,29 +41,29 @@ class TidelogDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """The columns that are read; wrong options are refused here, before a query starts."""
-        from tidelog.spark.schema import source_schema
-        from tidelog.spark.source_options import source_options
+        from tidelog.spark.read._schema import source_schema
+        from tidelog.spark.read._source_options import source_options
 
         return source_schema(source_options(self.options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from tidelog.spark.batch_reader import TidelogReader
+        from tidelog.spark.read._batch_reader import TidelogReader
 
         self._goes_to_executors = True
         return TidelogReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from tidelog.spark.stream_reader import TidelogStreamReader
+        from tidelog.spark.read._stream_reader import TidelogStreamReader
 
         self._goes_to_executors = True
         return TidelogStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from tidelog.spark.batch_writer import TidelogWriter
+        from tidelog.spark.write._batch_writer import TidelogWriter
 
         return TidelogWriter(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
-        from tidelog.spark.stream_writer import TidelogStreamWriter
+        from tidelog.spark.write._stream_writer import TidelogStreamWriter
 
         return TidelogStreamWriter(self.options, schema, overwrite)

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.pipelines.lake.object_store import BUCKET, object_store
-from tests.unit.pipelines.lake.rig import (
+from tests.unit.spark.lake.object_store import BUCKET, object_store
+from tests.unit.spark.lake.rig import (
     COLUMNS,
     DAY,
     NOON,
@@ -24,8 +24,8 @@ from tests.unit.pipelines.lake.rig import (
 
 from tidelog.cli import commands
 from tidelog.cli.lake.command import size_text
-from tidelog.pipelines.lake.catalog import LakeCatalog
-from tidelog.pipelines.lake.lake_note import LakeSettings
+from tidelog.spark.lake.catalog import LakeCatalog
+from tidelog.spark.lake.lake_note import LakeSettings
 
 
 @pytest.fixture

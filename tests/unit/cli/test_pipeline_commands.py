@@ -19,8 +19,8 @@ from tidelog.cli.pipeline.backfill import parse_range
 from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.status import age_text
 from tidelog.errors import TidelogError
-from tidelog.pipelines import registry
-from tidelog.pipelines.pipeline import BackfillReport, PipelineSettings
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import BackfillReport, PipelineSettings
 
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -44,7 +44,7 @@ def test_a_pipeline_is_loaded_without_spark(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
     )
-    assert "tidelog.pipelines.pipeline" in done.stdout.split()
+    assert "tidelog.spark.pipelines.pipeline" in done.stdout.split()
     assert not {"pyspark", "pyarrow", "phonenumbers"} & set(done.stdout.split())
 
 

@@ -11,8 +11,8 @@ from tidelog.client.resources import ClusterDescription
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import query_rows
 from tidelog.ids import TopicPartition
-from tidelog.spark.application import Application
-from tidelog.spark.query_report import REPORT_PREFIX, BatchReport, QueryReport, encode
+from tidelog.spark.report.application import Application
+from tidelog.spark.report.query_report import REPORT_PREFIX, BatchReport, QueryReport, encode
 
 NOW_MS = 1_800_000_000_000
 ENDS = {TopicPartition("orders", 0): 100, TopicPartition("orders", 1): 50}

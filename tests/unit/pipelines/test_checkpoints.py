@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines import registry
-from tidelog.pipelines.framework.query import require_state
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.query import require_state
 
 NO_SPARK = cast(Any, None)
 UNREACHABLE = "127.0.0.1:9"

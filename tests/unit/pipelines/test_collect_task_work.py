@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink, single_batch
-from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
 from tidelog.pipelines.jobs.collect.task_work import (
     FILES,
     LETTERS,
@@ -19,9 +17,11 @@ from tidelog.pipelines.jobs.collect.task_work import (
     told_quality,
     writing_letters,
 )
-from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.spark.write_digest import ContentDigest
-from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.report.content_digest import ContentDigest
+from tidelog.spark.sinks.partition_work import Parcel, to_bytes
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
+from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask
 
 
 class Delivery:

@@ -14,13 +14,13 @@ import pytest
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_tokens import CLEAR
-from tidelog.pipelines.framework.quality import quality_of
-from tidelog.pipelines.framework.sinks.partition_work import Parcel, from_bytes
 from tidelog.pipelines.jobs.earnings.packing import LETTERS, QUALITY, entries_of, pack, pack_range
 from tidelog.pipelines.jobs.earnings.parts import DEFAULT_PARTS, LedgerParts, ledger_parts
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep
 from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.quality import quality_of
+from tidelog.spark.sinks.partition_work import Parcel, from_bytes
 
 CREDIT, TASK = events.CREDIT.topic, events.TASK.topic
 ONE = LedgerParts(1, Path())

@@ -15,15 +15,15 @@ import pytest
 from tests.contract.ledgers import credit
 
 from tidelog.pipelines.framework.events import DEAD_LETTERS, USER_EARNINGS
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink, single_batch
-from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
-from tidelog.pipelines.framework.sinks.table import TableError
 from tidelog.pipelines.jobs.earnings.packing import CREDITS, LETTERS
 from tidelog.pipelines.jobs.earnings.part_work import BatchWork, merge_entries, publish_parts
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts, ledger_parts
-from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.spark.write_digest import ContentDigest
-from tidelog.spark.write_message import WriteName, WriteOutcome, WrittenTask
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.report.content_digest import ContentDigest
+from tidelog.spark.sinks.partition_work import Parcel, to_bytes
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
+from tidelog.spark.sinks.table import TableError
+from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask
 
 Run = Callable[[PipelineSettings, LedgerParts], object]
 UNREACHABLE = "127.0.0.1:1"

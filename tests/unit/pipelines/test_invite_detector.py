@@ -17,12 +17,12 @@ from tests.unit.pipelines.detecting import START, Detecting, event
 from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.alert_state import StateReader
 from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
-from tidelog.pipelines.framework.letter import CARRIED_BYTES
 from tidelog.pipelines.jobs.invite_fraud import detector
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 from tidelog.pipelines.jobs.invite_fraud.rings import judge_chain
 from tidelog.pipelines.jobs.invite_fraud.schema import SHOWN, USUAL
 from tidelog.pipelines.jobs.invite_fraud.scoring import Invitation, judge_block, judge_device, judge_inviter
+from tidelog.spark.dead_letters.letter import CARRIED_BYTES
 
 RULES = USUAL.rules
 EVERYTHING = msgspec.structs.replace(RULES, alert_score=1, regular_points=0, half_life_s=0)

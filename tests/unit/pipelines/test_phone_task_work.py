@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_tokens import CLEAR
-from tidelog.pipelines.framework.record_sink import RecordSink, single_batch
-from tidelog.pipelines.framework.sinks.sqlite import SqliteTables
-from tidelog.pipelines.framework.sinks.table import TableError
 from tidelog.pipelines.jobs.phone_region import task_work
 from tidelog.pipelines.jobs.phone_region.enriching import Reading
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.jobs.phone_region.task_work import LookedUp, enriching, looking_up
-from tidelog.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.sinks.record_sink import RecordSink, single_batch
+from tidelog.spark.sinks.sqlite import SqliteTables
+from tidelog.spark.sinks.table import TableError
 
 READING = Reading(CLEAR, "CN", "en")
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

@@ -28,7 +28,7 @@ from tidelog.pipelines.framework.phone_keys import (
     read_keys,
 )
 from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesOfSettings, PhoneTokens, _cached_token
-from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings, PipelineSettings
+from tidelog.spark.pipelines.pipeline import LANGUAGES, PhoneSettings, PipelineSettings
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.registry import PIPELINES, UnknownPipelineError, load
+from tidelog.spark.pipelines.registry import PIPELINES, UnknownPipelineError, load
 
 
 def test_each_pipeline_is_found_under_its_own_name() -> None:
@@ -28,7 +28,7 @@ def test_an_unknown_name_is_answered_with_the_nearest() -> None:
 def test_naming_collect_does_not_load_spark() -> None:
     script = (
         "import sys\n"
-        "from tidelog.pipelines.registry import load\n"
+        "from tidelog.spark.pipelines.registry import load\n"
         "load('collect')\n"
         "print('pyspark' in sys.modules)\n"
     )

@@ -17,10 +17,10 @@ from tests.unit.pipelines.detecting import START, Detecting, event
 from tidelog.pipelines.framework.alert_evidence import Window
 from tidelog.pipelines.framework.event_parser import MAX_STRING_CHARS
 from tidelog.pipelines.framework.incidents import incident_id
-from tidelog.pipelines.framework.letter import CARRIED_BYTES
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.account_switch.schema import SHOWN, USUAL
+from tidelog.spark.dead_letters.letter import CARRIED_BYTES
 
 RULES = USUAL.rules
 _numbers = count()

@@ -19,8 +19,8 @@ from tidelog.cli.output import examples
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import parse_time_ms
 from tidelog.pipelines.framework.events import DEAD_LETTERS
-from tidelog.pipelines.framework.letter_reader import LetterFilter
-from tidelog.pipelines.framework.redrive import MAX_REDRIVES, Rules
+from tidelog.spark.dead_letters.letter_reader import LetterFilter
+from tidelog.spark.dead_letters.redrive import MAX_REDRIVES, Rules
 
 if TYPE_CHECKING:
     from tidelog.pipelines.framework.phone_tokens import PhoneTokens

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tidelog.cli.output import counted, is_terminal, print_json, print_table, printable, remark, time_text
-from tidelog.pipelines.framework.letter import Letter, Place
-from tidelog.pipelines.framework.letter_reader import LetterFilter, LetterReader
-from tidelog.pipelines.framework.redrive import Mark, read_marks
+from tidelog.spark.dead_letters.letter import Letter, Place
+from tidelog.spark.dead_letters.letter_reader import LetterFilter, LetterReader
+from tidelog.spark.dead_letters.redrive import Mark, read_marks
 
 _COLUMNS = ("letter", "refused at", "pipelines", "record", "code", "redriven", "reason")
 _SHOWN_CHARS = 160

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass
 from tidelog.cli.deadletters.showing import find
 from tidelog.cli.output import counted, print_json, print_table, printable, remark
 from tidelog.client.options import ADMIN
-from tidelog.pipelines.framework.letter import Letter
-from tidelog.pipelines.framework.letter_reader import LetterFilter, LetterReader, options_for
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.framework.redrive import (
+from tidelog.spark.dead_letters.letter import Letter
+from tidelog.spark.dead_letters.letter_reader import LetterFilter, LetterReader, options_for
+from tidelog.spark.dead_letters.redrive import (
     Destinations,
     Left,
     OriginalRecords,

@@ -8,10 +8,10 @@ from tidelog.cli.deadletters.listing import mark_json
 from tidelog.cli.failure import Failure
 from tidelog.cli.output import counted, print_json, printable, time_text
 from tidelog.cli.records.record_text import bytes_to_json, headers_to_json, readable
-from tidelog.pipelines.framework.letter import Letter, opened
-from tidelog.pipelines.framework.letter_reader import LetterReader
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.framework.redrive import Mark, read_marks
+from tidelog.spark.dead_letters.letter import Letter, opened
+from tidelog.spark.dead_letters.letter_reader import LetterReader
+from tidelog.spark.dead_letters.redrive import Mark, read_marks
 
 _LEFT_OUT = [("value", "too large for a letter: see `tidelog consume` with --partition and --offset")]
 

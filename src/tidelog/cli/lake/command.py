@@ -22,7 +22,7 @@ from tidelog.cli.shared_options import JsonOutput, grouped
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from tidelog.pipelines.lake.catalog import LakeCatalog
+    from tidelog.spark.lake.catalog import LakeCatalog
 
 app = typer.Typer()
 
@@ -50,7 +50,7 @@ def status(
 ) -> None:
     """Show rows, files, snapshots and the last batch of the lake's tables."""
     tables = _tables(_opened(directory, catalog), names)
-    from tidelog.pipelines.lake.figures import figures
+    from tidelog.spark.lake.figures import figures
 
     found = [figures(table) for table in tables]
     if json:
@@ -92,7 +92,7 @@ def files(
     """List the data files that make up tables now, for readers of Parquet that know no Iceberg."""
     wanted = None if day is None else _day(day)
     tables = _tables(_opened(directory, catalog), names)
-    from tidelog.pipelines.lake.figures import data_files
+    from tidelog.spark.lake.figures import data_files
 
     found = [file for table in tables for file in data_files(table) if day is None or file.day == wanted]
     found.sort(key=lambda file: (file.table, file.day or date.min, file.path))
@@ -157,7 +157,7 @@ def expire(
     older_than_s, grace_s = _age(older_than, "--older-than"), _age(grace, "--files-older-than")
     tables = _tables(_opened(directory, catalog), names)
     from tidelog.cli.lake import upkeep
-    from tidelog.pipelines.lake.expiry import ExpiryRule
+    from tidelog.spark.lake.expiry import ExpiryRule
 
     rule = ExpiryRule(older_than_s, keep, grace_s)
     upkeep.expire(tables, rule, directory / "lake", dry_run=dry_run, json=json)
@@ -170,7 +170,7 @@ def _require() -> None:
 
 
 def _opened(directory: Path, options: CatalogOptions) -> LakeCatalog:
-    from tidelog.pipelines.lake.lake_note import LakeSettings, lake_note
+    from tidelog.spark.lake.lake_note import LakeSettings, lake_note
 
     settings = LakeSettings(
         directory / "lake", options.lake_catalog, options.properties, options.lake_warehouse
@@ -179,7 +179,7 @@ def _opened(directory: Path, options: CatalogOptions) -> LakeCatalog:
     if lake_note(settings) is None and options.lake_catalog is None:
         raise Failure(f"there is no lake in {directory}: give the --directory of the pipelines")
     _require()
-    from tidelog.pipelines.lake.catalog import LakeCatalog
+    from tidelog.spark.lake.catalog import LakeCatalog
 
     return LakeCatalog(settings)
 

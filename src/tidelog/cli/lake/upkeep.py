@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.cli.output import is_terminal, print_json, print_table
-from tidelog.pipelines.lake import compaction, expiry
-from tidelog.pipelines.lake.lake_note import LakeError
+from tidelog.spark.lake import compaction, expiry
+from tidelog.spark.lake.lake_note import LakeError
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -11,10 +11,10 @@ from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import counted, is_terminal, print_json, print_table, remark
 from tidelog.cli.pipeline.session import spark
 from tidelog.errors import TidelogError
-from tidelog.pipelines.pipeline import TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings
 
 _LOOK_S = 0.2
 
@@ -100,7 +100,7 @@ class _Work(threading.Thread):
 def _with_bar(
     session: Any, settings: PipelineSettings, pipeline: Pipeline, time_range: TimeRange
 ) -> BackfillReport:
-    from tidelog.pipelines.runner import MAX_RESTARTS, failure_sentence, was_too_slow
+    from tidelog.spark.pipelines.runner import MAX_RESTARTS, failure_sentence, was_too_slow
 
     for _ in range(1 + MAX_RESTARTS):
         work = _Work(session, settings, pipeline, time_range)

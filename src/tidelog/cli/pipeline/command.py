@@ -36,7 +36,7 @@ from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutpu
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
 
 app = typer.Typer()
 
@@ -208,7 +208,7 @@ def status(
 
 def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
     """What the command line says, with the client's options out of the file."""
-    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.pipelines.pipeline import PipelineSettings
 
     directory = settings.get("directory")
     if _URL.match(str(directory)):
@@ -233,7 +233,7 @@ def _check(pipelines: Sequence[Pipeline], settings: PipelineSettings) -> None:
 
 
 def _chosen(names: Sequence[str]) -> list[Pipeline]:
-    from tidelog.pipelines import registry
+    from tidelog.spark.pipelines import registry
 
     wanted = list(registry.PIPELINES) if ALL in names else list(dict.fromkeys(names))
     for name in wanted:

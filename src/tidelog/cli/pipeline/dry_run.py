@@ -22,7 +22,7 @@ from tidelog.pipelines.jobs.account_switch import schema as switch_schema
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud import schema as invite_schema
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
-from tidelog.pipelines.pipeline import PhoneSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import PhoneSettings, TimeRange
 
 _POLL_S = 30.0
 

@@ -13,8 +13,8 @@ import typer
 from tidelog.cli.failure import WrongUsage
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.metrics_export import MetricsExport
-    from tidelog.pipelines.pipeline import Pipeline
+    from tidelog.spark.pipelines.metrics_export import MetricsExport
+    from tidelog.spark.pipelines.pipeline import Pipeline
 
 OTLP_INTERVAL_S = 60.0
 OTLP_TIMEOUT_S = 10.0
@@ -68,7 +68,7 @@ class Monitors:
             return None
         from tidelog.metrics.http_server import address_of
         from tidelog.metrics.otlp_export import Target, endpoint_of, headers_of
-        from tidelog.pipelines.metrics_export import MetricsExport
+        from tidelog.spark.pipelines.metrics_export import MetricsExport
         from tidelog.version import __version__
 
         if self.metrics is not None and self.metrics.strip().startswith("https://"):

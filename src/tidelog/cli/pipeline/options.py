@@ -15,7 +15,7 @@ from tidelog.cli.lake.options import DEFAULT_CATALOG, DEFAULT_DIRECTORY, Catalog
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import PhoneSettings
+    from tidelog.spark.pipelines.pipeline import PhoneSettings
 
 Names = Annotated[
     list[str],
@@ -126,7 +126,7 @@ class Phones:
 
     def settings(self) -> PhoneSettings:
         """The same for pipelines; raises where something is not known."""
-        from tidelog.pipelines.pipeline import LANGUAGES, PhoneSettings
+        from tidelog.spark.pipelines.pipeline import LANGUAGES, PhoneSettings
 
         if self.language not in LANGUAGES:
             known = ", ".join(LANGUAGES)
@@ -176,13 +176,13 @@ class TableStore:
 
     def settings(self) -> dict[str, object]:
         """The same for pipelines, with what the file says; what is wrong is refused in one sentence."""
-        from tidelog.pipelines.cassandra_options import (
+        from tidelog.properties import read_properties
+        from tidelog.spark.cassandra_options import (
             PASSWORD_VARIABLE,
             ContactPoints,
             cassandra_options,
             check_keyspace,
         )
-        from tidelog.properties import read_properties
 
         if self.cassandra is None:
             for option, value in (

@@ -18,8 +18,8 @@ from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.session import spark
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
-    from tidelog.pipelines.runner import Progress
+    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.runner import Progress
 
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0
@@ -41,7 +41,7 @@ def run(
 
     ``json``: one object on a line whenever a pipeline has finished micro-batches.
     """
-    from tidelog.pipelines.runner import PipelineRunner
+    from tidelog.spark.pipelines.runner import PipelineRunner
 
     with ExitStack() as stack:
         # Before Spark, which takes seconds: an address that is taken is told at once.
@@ -132,7 +132,7 @@ class LagWatcher:
     def _watch(self) -> None:
         from tidelog.client import Admin
         from tidelog.errors import TidelogError
-        from tidelog.pipelines.framework.status import DeadLetterCounts, client_options, group_lags
+        from tidelog.spark.pipelines.status import DeadLetterCounts, client_options, group_lags
 
         with (
             Admin(client_options(self._settings)) as admin,

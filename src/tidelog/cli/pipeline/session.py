@@ -19,7 +19,7 @@ from tidelog.errors import TidelogError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
 
 SPARK_LOG = "spark.log"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -34,8 +34,8 @@ def spark(
     spark_options: Mapping[str, str],
 ) -> Iterator[Any]:
     """A session for the pipelines, with their topics made; stopped at the end."""
-    from tidelog.pipelines.framework.topics import ensure_topics
-    from tidelog.pipelines.session import spark_session
+    from tidelog.spark.pipelines.session import spark_session
+    from tidelog.spark.pipelines.topics import ensure_topics
 
     with _ended_by_sigterm():
         ensure_topics(settings)
@@ -66,8 +66,8 @@ def _stop(session: Any) -> None:
 
 def _log_to(log: Path, master: str) -> dict[str, str]:
     """What Spark says about errors, pages of it, goes to a file."""
-    from tidelog.pipelines.framework.private_directory import make_private
-    from tidelog.pipelines.session import LOG_SETTINGS, default_options
+    from tidelog.spark.pipelines.session import LOG_SETTINGS, default_options
+    from tidelog.spark.runtime.private_directory import make_private
 
     make_private(log.parent)
     to_file = LOG_SETTINGS.with_name("log4j2-file.properties")

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tidelog.cli.output import bytes_text, print_json, print_table, remark, time_text
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.framework.quality import Quality
-    from tidelog.pipelines.framework.status import PipelineStatus
-    from tidelog.pipelines.framework.status_file import RunStatus
-    from tidelog.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.quality import Quality
+    from tidelog.spark.pipelines.status import PipelineStatus
+    from tidelog.spark.pipelines.status_file import RunStatus
 
 _COLUMNS = (
     "pipeline",
@@ -35,7 +35,7 @@ def show(
     settings: PipelineSettings, pipelines: Sequence[Pipeline], *, json: bool, figures: bool = False
 ) -> None:
     """Print how the pipelines stand."""
-    from tidelog.pipelines.framework.status import pipeline_statuses
+    from tidelog.spark.pipelines.status import pipeline_statuses
 
     statuses = pipeline_statuses(settings, pipelines)
     if json:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tidelog.cli.top.sample import Sample
-from tidelog.spark.reported_queries import ReportedQuery, reported_queries
+from tidelog.spark.report.reported_queries import ReportedQuery, reported_queries
 
 
 @dataclass(frozen=True)

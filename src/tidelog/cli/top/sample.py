@@ -22,7 +22,7 @@ from tidelog.client.admin.group_resources import CommittedOffset, GroupListing
 from tidelog.client.resources import ClusterDescription, OffsetSpec, TopicDescription
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.spark.reported_queries import is_spark_group
+from tidelog.spark.report.reported_queries import is_spark_group
 
 _BRIEF_S = 2.0
 """So long a broker is waited for that did not answer the last time."""

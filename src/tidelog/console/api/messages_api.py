@@ -35,8 +35,8 @@ from tidelog.console.records.shown import WHOLE_BYTES, ShownRecord, shown_record
 from tidelog.console.refusal import Refusal, not_found, refusal_of
 from tidelog.console.settings import Role
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework.letter import Letter
 from tidelog.records.record import RecordHeader
+from tidelog.spark.dead_letters.letter import Letter
 
 logger = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import QueryRow
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
-from tidelog.spark.epoch_record import EPOCH_TOPIC
+from tidelog.spark.report.epoch_record import EPOCH_TOPIC
 
 _TOPOLOGY_TOPICS = 40
 _TOPOLOGY_GROUPS = 60

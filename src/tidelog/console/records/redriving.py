@@ -15,8 +15,8 @@ from dataclasses import astuple
 from tidelog.client import ConsumerRecord
 from tidelog.console.records.raw import RawRecord
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.pipelines.framework.letter import Letter, Place, read_letter
-from tidelog.pipelines.framework.redrive import Mark, OriginalRecords, Plan, Redrive, Rules, read_marks
+from tidelog.spark.dead_letters.letter import Letter, Place, read_letter
+from tidelog.spark.dead_letters.redrive import Mark, OriginalRecords, Plan, Redrive, Rules, read_marks
 
 _OF_THE_FAILURE = ("topic", "partition", "offset", "reason", "pipeline")
 """Headers of others that tell of the failure, and are not sent."""

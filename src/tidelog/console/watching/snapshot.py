@@ -20,7 +20,7 @@ from tidelog.client.resources import ClusterDescription, OffsetSpec, TopicDescri
 from tidelog.console.refusal import sentence
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
-from tidelog.spark.reported_queries import ReportedQuery, is_spark_group, reported_queries
+from tidelog.spark.report.reported_queries import ReportedQuery, is_spark_group, reported_queries
 
 _INTERNAL_GROUPS = "__tidelog-"
 

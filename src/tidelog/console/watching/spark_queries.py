@@ -21,8 +21,8 @@ import msgspec
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework.status import last_commit
-from tidelog.spark.reported_queries import ReportedQuery
+from tidelog.spark.pipelines.status import last_commit
+from tidelog.spark.report.reported_queries import ReportedQuery
 
 _CHECKPOINTS = 100
 _LARGEST_FILE = 8 * 1024 * 1024

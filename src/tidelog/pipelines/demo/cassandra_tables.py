@@ -43,7 +43,7 @@ class TableFigures:
 
 def read_tables(contact_points: str, keyspace: str) -> TableFigures:
     """Read them; raises one sentence where Cassandra does not answer any more."""
-    from tidelog.pipelines.framework.sinks.cassandra_connection import (
+    from tidelog.spark.sinks.cassandra_connection import (
         CassandraCluster,
         CassandraError,
         connect,

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from tidelog.pipelines.demo import fork_client
-from tidelog.pipelines.framework import worker_daemon
+from tidelog.spark.pipelines import worker_daemon
 
 PRELOADED = (
     "pyspark.daemon",
@@ -37,10 +37,10 @@ PRELOADED = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
-    "tidelog.spark.batch_writer",
+    "tidelog.spark.write._batch_writer",
     "tidelog.client.admin.admin",
 )
-"""Beside what :mod:`tidelog.pipelines.framework.worker_daemon` loads for workers."""
+"""Beside what :mod:`tidelog.spark.pipelines.worker_daemon` loads for workers."""
 _STANDARD_STREAMS = (0, 1, 2)
 _SERVED: list[socket.socket] = []
 """The server ends when these close, with this process at the latest."""

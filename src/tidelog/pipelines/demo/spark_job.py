@@ -23,18 +23,18 @@ from subprocess import Popen, TimeoutExpired
 from typing import IO, TYPE_CHECKING, Any
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines import registry
 from tidelog.pipelines.demo.fork_server import serve_forks
-from tidelog.pipelines.pipeline import PipelineSettings
-from tidelog.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
-from tidelog.pipelines.session import (
+from tidelog.spark.pipelines import registry
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
+from tidelog.spark.pipelines.session import (
     JAVA_OPTIONS,
     QUICK_START,
     default_options,
     spark_session,
 )
-from tidelog.spark.class_archive import make_archive_later
-from tidelog.spark.shared_source import share_source
+from tidelog.spark.read.shared_source import share_source
+from tidelog.spark.runtime.class_archive import make_archive_later
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

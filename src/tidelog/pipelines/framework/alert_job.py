@@ -45,28 +45,28 @@ from tidelog.pipelines.framework.events import (
     INCIDENTS,
     INVITE_FRAUD_ALERTS,
 )
-from tidelog.pipelines.framework.figures import count_detections, count_quality
 from tidelog.pipelines.framework.incident_table import TABLE
 from tidelog.pipelines.framework.incidents import IncidentRow
 from tidelog.pipelines.framework.log_reach import ends, is_cut
 from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
-from tidelog.pipelines.framework.private_directory import make_private
-from tidelog.pipelines.framework.quality import NOTHING
-from tidelog.pipelines.framework.query import require_state, start_query
-from tidelog.pipelines.framework.record_sink import RECORD
-from tidelog.pipelines.framework.scratch_directory import remove_leftovers, scratch_directory
-from tidelog.pipelines.framework.sinks import open_tables
-from tidelog.pipelines.framework.source import client_options, connector_options, read_range, read_stream
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
-from tidelog.spark.active_session import make_active
+from tidelog.spark.pipelines.figures import count_detections, count_quality
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.quality import NOTHING
+from tidelog.spark.pipelines.query import require_state, start_query
+from tidelog.spark.pipelines.source import client_options, connector_options, read_range, read_stream
+from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.runtime.active_session import make_active
+from tidelog.spark.runtime.private_directory import make_private
+from tidelog.spark.runtime.scratch_directory import remove_leftovers, scratch_directory
+from tidelog.spark.sinks import open_tables
+from tidelog.spark.sinks.record_sink import RECORD
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
     from tidelog.ids import TopicPartition
-    from tidelog.pipelines.framework.sinks.table import ChangingTableSink
+    from tidelog.spark.sinks.table import ChangingTableSink
 
 ALERT_TOPICS = {"account-switch": ACCOUNT_SWITCH_ALERTS, "invite-fraud": INVITE_FRAUD_ALERTS}
 
@@ -149,7 +149,7 @@ class KeyedBatches(Generic[RulesT]):
         """What the tasks of a batch write through; None where Spark's own connector writes."""
         if self._settings.format != "tidelog":
             return None
-        from tidelog.spark.write_options import write_options
+        from tidelog.spark.write.write_options import write_options
 
         app_id = self._application()
         options = write_options(_sink_options(self._settings, app_id, batch_id), streaming=False)

@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 
 from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
-from tidelog.pipelines.framework.private_directory import make_private
+from tidelog.spark.runtime.private_directory import make_private
 
 KEY, UNTIL = "key", "until_us"
 STATE_COLUMNS = (pa.field(KEY, pa.uint64()), pa.field(UNTIL, pa.int64()))

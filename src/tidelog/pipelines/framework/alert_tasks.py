@@ -42,7 +42,6 @@ from tidelog.pipelines.framework.alert_state import (
     buckets_of,
     left_behind,
 )
-from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
 from tidelog.pipelines.framework.events import INCIDENTS, EventKind
 from tidelog.pipelines.framework.incidents import (
@@ -54,18 +53,19 @@ from tidelog.pipelines.framework.incidents import (
     hour_of,
     without_numbers,
 )
-from tidelog.pipelines.framework.letter_spill import LetterSpill
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
-from tidelog.pipelines.framework.quality import Quality, quality_of
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
-from tidelog.pipelines.framework.sinks.partition_work import with_rows
 from tidelog.pipelines.framework.task_quality import TaskQuality
+from tidelog.spark.dead_letters.dead_letter import letter_batch
+from tidelog.spark.dead_letters.letter_spill import LetterSpill
+from tidelog.spark.pipelines.quality import Quality, quality_of
+from tidelog.spark.sinks.partition_work import with_rows
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.spark.write_options import WriteOptions
+    from tidelog.spark.write.write_options import WriteOptions
 
 _SHARE = "bucket int, newest_us bigint, events binary, letters binary, quality binary"
 _SHARE_SCHEMA = pa.schema(
@@ -225,8 +225,8 @@ class AlertSink:
         """Write the records of a task, unless they are there already; with none there is nothing to do."""
         if (filled := with_rows(records)) is None:
             return
-        from tidelog.spark.epoch_task import write_exactly_once
-        from tidelog.spark.write_message import WriteName
+        from tidelog.spark.write.epoch_task import write_exactly_once
+        from tidelog.spark.write.write_message import WriteName
 
         name = WriteName(self.app_id, batch_id, self.run_id, task, streaming=False, same_tasks=True)
         write_exactly_once(filled, self.options, name)

@@ -26,9 +26,9 @@ from tidelog.pipelines.framework.alert_state import WAY_OUT, StateError, write_w
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
 from tidelog.pipelines.framework.incidents import Terms, incident_id
-from tidelog.pipelines.framework.private_directory import make_private
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
-from tidelog.pipelines.pipeline import PipelineSettings
+from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.runtime.private_directory import make_private
 
 RulesT = TypeVar("RulesT", bound=SectionRules)
 _KEPT = 8

@@ -21,8 +21,8 @@ from tidelog.client import TopicPartition
 from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS
-from tidelog.pipelines.framework.letter_reader import open_consumer
 from tidelog.pipelines.framework.verdicts import records_to_the_end
+from tidelog.spark.dead_letters.letter_reader import open_consumer
 
 ACCOUNT_SWITCH = "account-switch"
 

@@ -5,7 +5,7 @@ Written by the driver of a detecting pipeline, which is told of subjects, and of
 
 from __future__ import annotations
 
-from tidelog.pipelines.framework.sinks.table import ColumnSpec, TableSpec
+from tidelog.spark.sinks.table import ColumnSpec, TableSpec
 
 TABLE = TableSpec(
     "incidents",

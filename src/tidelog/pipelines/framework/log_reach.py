@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework.alert_evidence import Window, time_text
-from tidelog.pipelines.framework.source import EARLY_SLACK
+from tidelog.spark.pipelines.source import EARLY_SLACK
 
 if TYPE_CHECKING:
     from tidelog.client import Admin

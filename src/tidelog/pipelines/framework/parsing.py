@@ -37,7 +37,7 @@ from tidelog.pipelines.framework.event_parser import parser_of, wide_fields
 from tidelog.pipelines.framework.events import EventKind, FieldType
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import TimeRange
+    from tidelog.spark.pipelines.pipeline import TimeRange
 
 RECORD_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 

@@ -30,7 +30,7 @@ from typing import Any
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import MAX_AHEAD
-from tidelog.pipelines.framework.private_directory import make_private
+from tidelog.spark.runtime.private_directory import make_private
 
 FILE_NAME = "phone-keys.toml"
 """Where the keys are if nobody says, in the pipelines' directory."""

@@ -35,7 +35,7 @@ from tidelog.pipelines.framework.phone_keys import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.pipelines.pipeline import PipelineSettings
 
 logger = logging.getLogger(__name__)
 

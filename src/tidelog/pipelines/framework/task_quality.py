@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from tidelog.pipelines.framework.event_parser import EventParser, ParsedRows
 from tidelog.pipelines.framework.events import EventKind
-from tidelog.pipelines.framework.quality import Quality
+from tidelog.spark.pipelines.quality import Quality
 
 REMEMBERED_IDS = 1_000_000
 """A task looks for copies among so many events at most."""

@@ -20,9 +20,9 @@ import msgspec
 
 from tidelog.errors import ErrorCode
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.topics import PARTITIONS
 from tidelog.pipelines.generator.outbox import Event
 from tidelog.pipelines.generator.traffic import Traffic
+from tidelog.spark.pipelines.topics import PARTITIONS
 
 if TYPE_CHECKING:
     from tidelog.client import Delivery, Producer
@@ -125,7 +125,7 @@ def to_broker(
     """A broker, with the topics of all events on it; those that exist are left as they are."""
     from tidelog.client import Admin, NewTopic
     from tidelog.client.options import ADMIN
-    from tidelog.pipelines.framework.letter_reader import options_for
+    from tidelog.spark.dead_letters.letter_reader import options_for
 
     with Admin({"client.id": CLIENT_ID, **options_for(ADMIN, options)}) as admin:
         wanted = [
@@ -143,7 +143,7 @@ def to_topics(options: Mapping[str, object]) -> Iterator[BrokerDestination]:
     """A broker that has the topics of all events."""
     from tidelog.client import Producer
     from tidelog.client.options import PRODUCER
-    from tidelog.pipelines.framework.letter_reader import options_for
+    from tidelog.spark.dead_letters.letter_reader import options_for
 
     own = {"client.id": CLIENT_ID, "linger.ms": 5, "batch.size": 65_536, "compression.type": "lz4"}
     with Producer({**own, **options_for(PRODUCER, options)}) as producer:

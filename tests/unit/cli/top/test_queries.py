@@ -11,8 +11,8 @@ from tidelog.cli.top.loads import load_between
 from tidelog.cli.top.picture import Frame, draw
 from tidelog.cli.top.sample import Sample
 from tidelog.cli.top.sections import sections
-from tidelog.spark.application import Application
-from tidelog.spark.query_report import REPORT_PREFIX, BatchReport, QueryReport, encode
+from tidelog.spark.report.application import Application
+from tidelog.spark.report.query_report import REPORT_PREFIX, BatchReport, QueryReport, encode
 
 NOW_MS = 1_800_000_000_000
 GROUP = f"{REPORT_PREFIX}a"

@@ -14,8 +14,8 @@ from tidelog.client.ranges.range_fetcher import Chunk, RangeFetcher, RangeProgre
 from tidelog.client.retry import Deadline
 from tidelog.errors import KafkaError
 from tidelog.ids import ZERO_UUID
-from tidelog.spark.data_loss import DataLossError
-from tidelog.spark.source_options import source_options
+from tidelog.spark.read._data_loss import DataLossError
+from tidelog.spark.read._source_options import source_options
 
 LEADERLESS = ClusterMetadata(
     None, 1, {}, {"t": TopicMetadata("t", ZERO_UUID, False, {0: PartitionMetadata(0, leader=None)})}

@@ -15,7 +15,7 @@ from tests.unit.pipelines.detecting import RECORDS, WRITTEN, Detecting
 from tidelog.pipelines.framework.alert_tasks import AlertSink, Answer, BatchTask
 from tidelog.pipelines.framework.events import DEAD_LETTERS
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
-from tidelog.spark.write_options import write_options
+from tidelog.spark.write.write_options import write_options
 
 LETTERS = 40
 LETTER_BYTES = 800_000

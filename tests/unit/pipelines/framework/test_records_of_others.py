@@ -10,9 +10,9 @@ import pytest
 
 from tidelog.pipelines.framework.detection_report import names_of, read_alert, rules_of
 from tidelog.pipelines.framework.incident_topic import read_incident
-from tidelog.pipelines.framework.letter import Place
-from tidelog.pipelines.framework.redrive import read_mark, read_place
 from tidelog.pipelines.framework.verdicts import Verdict, read_verdict
+from tidelog.spark.dead_letters.letter import Place
+from tidelog.spark.dead_letters.redrive import read_mark, read_place
 
 INCIDENT = {
     "alert_id": "a",

@@ -15,9 +15,9 @@ from tests.unit.pipelines.detecting import Detecting
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.event_parser import EventParser
-from tidelog.pipelines.framework.quality import NOTHING, Quality, quality_of
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
+from tidelog.spark.pipelines.quality import NOTHING, Quality, quality_of
 
 WRITTEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
 COMMON = {"event_time": "2026-03-02T12:00:00.000Z", "user_id": "ann", "device_id": "d", "ip": "10.0.0.1"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INCIDENTS, LOGIN
 from tidelog.pipelines.jobs.account_switch.schema import NAME
-from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

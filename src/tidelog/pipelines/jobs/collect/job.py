@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,9 +28,9 @@ NAME = "collect"
 
 
 def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    from tidelog.pipelines.framework.query import start_query
-    from tidelog.pipelines.framework.source import read_stream
     from tidelog.pipelines.jobs.collect.task_work import COLUMNS
+    from tidelog.spark.pipelines.query import start_query
+    from tidelog.spark.pipelines.source import read_stream
 
     _prepare(settings)
     stream = read_stream(session, settings, PIPELINE, PIPELINE.inputs).select(*COLUMNS)
@@ -39,19 +39,14 @@ def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _prepare(settings: PipelineSettings) -> None:
     """A source does not start without its topics."""
-    from tidelog.pipelines.framework.topics import ensure_topics
+    from tidelog.spark.pipelines.topics import ensure_topics
 
     ensure_topics(settings, (*PIPELINE.inputs, events.DEAD_LETTERS))
 
 
 def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch. The stores are opened, and unreachable ones told, at once."""
-    from tidelog.pipelines.framework.figures import count_quality
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
-    from tidelog.pipelines.framework.quality import quality_of
-    from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
-    from tidelog.pipelines.framework.sinks import open_event_tables, open_lake
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
     from tidelog.pipelines.jobs.collect.schema import TABLES
     from tidelog.pipelines.jobs.collect.task_work import (
         collecting,
@@ -60,6 +55,11 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
         told_quality,
         writing_letters,
     )
+    from tidelog.spark.pipelines.figures import count_quality
+    from tidelog.spark.pipelines.quality import quality_of
+    from tidelog.spark.sinks import open_event_tables, open_lake
+    from tidelog.spark.sinks.partition_work import work_on_parts
+    from tidelog.spark.sinks.record_sink import RecordSink, micro_batch
 
     lake = open_lake(settings)
     tables = open_event_tables(settings)
@@ -86,10 +86,10 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
     from pyspark import StorageLevel
 
-    from tidelog.pipelines.framework.dead_letter import write_missing
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
-    from tidelog.pipelines.framework.source import read_range
     from tidelog.pipelines.jobs.collect.transform import in_range, letters_of, rows
+    from tidelog.spark.dead_letters.dead_letter import write_missing
+    from tidelog.spark.pipelines.source import read_range
 
     _prepare(settings)
     phones = PhonesOfSettings(settings).now()
@@ -108,9 +108,9 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
 
 def _load(found: DataFrame, phones: PhonesWritten, settings: PipelineSettings) -> dict[str, int]:
     """Bring the events of a range into the lake and the tables; rows by output."""
-    from tidelog.pipelines.framework.sinks import Batch, open_event_tables, open_lake
     from tidelog.pipelines.jobs.collect.schema import TABLES
     from tidelog.pipelines.jobs.collect.transform import events_of, with_tokens
+    from tidelog.spark.sinks import Batch, open_event_tables, open_lake
 
     batch = Batch(f"{PIPELINE.group}-backfill-{uuid.uuid4().hex}", 0)
     wanted = events_of(found)

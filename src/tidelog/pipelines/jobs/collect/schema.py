@@ -8,7 +8,7 @@ so that an event that was sent twice is one row.
 from __future__ import annotations
 
 from tidelog.pipelines.framework.events import LOGS, EventKind
-from tidelog.pipelines.framework.sinks.table import ColumnSpec, TableSpec
+from tidelog.spark.sinks.table import ColumnSpec, TableSpec
 
 _PLACE = (ColumnSpec("topic", "string"), ColumnSpec("partition", "long"), ColumnSpec("offset", "long"))
 

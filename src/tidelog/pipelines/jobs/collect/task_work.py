@@ -14,15 +14,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import parser_of
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
-from tidelog.pipelines.framework.record_sink import RecordSink
-from tidelog.pipelines.framework.sinks.lake import LakeWrite, answer_of
-from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes, with_rows
-from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.collect.schema import TABLES
+from tidelog.spark.dead_letters.dead_letter import letter_batch
+from tidelog.spark.sinks.lake import LakeWrite, answer_of
+from tidelog.spark.sinks.partition_work import Batches, Parcel, from_bytes, to_bytes, with_rows
+from tidelog.spark.sinks.record_sink import RecordSink
+from tidelog.spark.sinks.table import ChangingTableSink
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What is needed of a record."""

@@ -8,13 +8,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidelog.pipelines.framework.dead_letter import dead_letters
 from tidelog.pipelines.framework.events import LOGS
 from tidelog.pipelines.framework.parsing import RECORD_COLUMNS, parse_all
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
-from tidelog.pipelines.framework.sinks.partition_work import map_in_arrow
 from tidelog.pipelines.jobs.collect import task_work
-from tidelog.pipelines.pipeline import TimeRange
+from tidelog.spark.dead_letters.dead_letter import dead_letters
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.sinks.partition_work import map_in_arrow
 
 SECONDS_PER_DAY = 86_400
 

@@ -18,10 +18,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from tidelog.pipelines.framework.sinks.cassandra import CassandraTables
-from tidelog.pipelines.framework.sinks.cassandra_connection import cluster_of, connect
-from tidelog.pipelines.framework.sinks.cassandra_writer import read_rows, write_rows
-from tidelog.pipelines.framework.sinks.table import ColumnSpec, ColumnType, TableSpec
 from tidelog.pipelines.jobs.earnings.key_spill import KeySpill, Touched
 from tidelog.pipelines.jobs.earnings.schema import (
     Credit,
@@ -32,9 +28,13 @@ from tidelog.pipelines.jobs.earnings.schema import (
     user_earnings,
     user_row,
 )
+from tidelog.spark.sinks.cassandra import CassandraTables
+from tidelog.spark.sinks.cassandra_connection import cluster_of, connect
+from tidelog.spark.sinks.cassandra_writer import read_rows, write_rows
+from tidelog.spark.sinks.table import ColumnSpec, ColumnType, TableSpec
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.pipelines.pipeline import PipelineSettings
 
 USERS_PER_CHUNK = 5_000
 

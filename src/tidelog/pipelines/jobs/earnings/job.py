@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.jobs.earnings.schema import TABLES, TOPIC
-from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,10 +24,10 @@ NAME = "earnings"
 
 
 def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    from tidelog.pipelines.framework.query import require_state, start_query
-    from tidelog.pipelines.framework.source import read_stream
     from tidelog.pipelines.jobs.earnings.packing import COLUMNS
     from tidelog.pipelines.jobs.earnings.parts import note_path
+    from tidelog.spark.pipelines.query import require_state, start_query
+    from tidelog.spark.pipelines.source import read_stream
 
     require_state(
         settings.checkpoint(NAME),
@@ -42,9 +42,9 @@ def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _prepare(settings: PipelineSettings) -> LedgerParts:
     """A source does not start without its topics, nor a task without its tables."""
-    from tidelog.pipelines.framework.topics import ensure_topics
     from tidelog.pipelines.jobs.earnings.ledger import prepare_ledger
     from tidelog.pipelines.jobs.earnings.parts import ledger_parts
+    from tidelog.spark.pipelines.topics import ensure_topics
 
     _check(settings)
     ensure_topics(settings, (*PIPELINE.inputs, TOPIC, events.DEAD_LETTERS))
@@ -72,11 +72,11 @@ class MicroBatches:
 
     def take(self, records: DataFrame, batch_id: int) -> None:
         """Work off a batch of records; done when tables and topics are."""
-        from tidelog.pipelines.framework.figures import count_quality
-        from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
-        from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
         from tidelog.pipelines.jobs.earnings.packing import pack
         from tidelog.pipelines.jobs.earnings.part_work import BatchWork
+        from tidelog.spark.pipelines.figures import count_quality
+        from tidelog.spark.sinks.partition_work import work_on_parts
+        from tidelog.spark.sinks.record_sink import RecordSink, micro_batch
 
         self._copy.check()
         batch = micro_batch(records.sparkSession, f"{PIPELINE.group}-parts", batch_id)
@@ -88,10 +88,10 @@ class MicroBatches:
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_parts
-    from tidelog.pipelines.framework.source import read_range
     from tidelog.pipelines.jobs.earnings.packing import COLUMNS, pack_range
     from tidelog.pipelines.jobs.earnings.part_work import merge_entries
+    from tidelog.spark.pipelines.source import read_range
+    from tidelog.spark.sinks.partition_work import work_on_parts
 
     parts = _prepare(settings)
     start, end = _text(time_range.start), _text(time_range.end)
@@ -111,8 +111,8 @@ def _publish_anew(
     session: SparkSession, settings: PipelineSettings, parts: LedgerParts, days: tuple[str, str]
 ) -> int:
     """Derive and publish anew what a range bears on, in tasks: by files, or by slices of Cassandra's ring."""
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions, work_on_parts
     from tidelog.pipelines.jobs.earnings.part_work import pack_touched, publish_parts, publish_touched
+    from tidelog.spark.sinks.partition_work import work_on_partitions, work_on_parts
 
     numbers = session.range(0, parts.count, 1, parts.count)
     if settings.cassandra is None:
@@ -127,9 +127,9 @@ def _write_missing_letters(
     raw: DataFrame, settings: PipelineSettings, days: tuple[str, str]
 ) -> tuple[int, int]:
     """Dead letters found and written: the stream may have written letters for these records before."""
-    from tidelog.pipelines.framework.dead_letter import dead_letters, write_missing
     from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
     from tidelog.pipelines.jobs.earnings.transform import malformed
+    from tidelog.spark.dead_letters.dead_letter import dead_letters, write_missing
 
     phones = PhonesOfSettings(settings).now()
     letters = dead_letters(malformed(raw, *days), NAME, phones).persist()

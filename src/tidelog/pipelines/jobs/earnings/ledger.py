@@ -17,7 +17,7 @@ from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarning
 
 if TYPE_CHECKING:
     from tidelog.pipelines.jobs.earnings.parts import LedgerParts
-    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.pipelines.pipeline import PipelineSettings
 
 
 class Ledger(Protocol):
@@ -63,8 +63,8 @@ def open_ledger(settings: PipelineSettings, parts: LedgerParts, part: int) -> Le
     :raises TableError: the files are on another machine.
     """
     if settings.cassandra is None:
-        from tidelog.pipelines.framework.sinks.sqlite import refuse_other_host
         from tidelog.pipelines.jobs.earnings.sqlite_ledger import opened
+        from tidelog.spark.sinks.sqlite import refuse_other_host
 
         # States of a ledger that is empty would be published over those that are right.
         refuse_other_host(parts.host, "the ledger of earnings")

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import ParsedRows, Reason, Values, parser_of, reason_columns
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
-from tidelog.pipelines.framework.sinks.partition_work import Parcel, to_bytes
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
 from tidelog.pipelines.jobs.earnings.schema import MAXIMUM_CENTS, MAXIMUM_STEPS, Credit, TaskStep
+from tidelog.spark.dead_letters.dead_letter import letter_batch
+from tidelog.spark.sinks.partition_work import Parcel, to_bytes
 
 KINDS = (events.CREDIT, events.TASK)
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")

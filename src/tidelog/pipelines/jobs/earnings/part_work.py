@@ -27,10 +27,6 @@ from typing import TYPE_CHECKING
 import msgspec
 import pyarrow as pa
 
-from tidelog.pipelines.framework.letter_spill import LetterSpill
-from tidelog.pipelines.framework.quality import Quality, quality_of
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA, RecordSink
-from tidelog.pipelines.framework.sinks.partition_work import Batches, Parcel, Work, from_bytes
 from tidelog.pipelines.jobs.earnings.cassandra_ledger import USERS_PER_CHUNK, CassandraLedger
 from tidelog.pipelines.jobs.earnings.key_spill import KeySpill, Touched
 from tidelog.pipelines.jobs.earnings.ledger import Ledger, open_ledger
@@ -38,10 +34,14 @@ from tidelog.pipelines.jobs.earnings.packing import LETTERS, QUALITY, entries_of
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
 from tidelog.pipelines.jobs.earnings.publisher import StatePublisher
 from tidelog.pipelines.jobs.earnings.schema import TOPIC, Credit, TaskStep, UserEarnings, state_json
-from tidelog.spark.write_message import WriteOutcome, WrittenTask
+from tidelog.spark.dead_letters.letter_spill import LetterSpill
+from tidelog.spark.pipelines.quality import Quality, quality_of
+from tidelog.spark.sinks.partition_work import Batches, Parcel, Work, from_bytes
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink
+from tidelog.spark.write.write_message import WriteOutcome, WrittenTask
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.pipelines.pipeline import PipelineSettings
 
 Unpack = Callable[[int, Iterator[Parcel]], Iterable[str]]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, INVITE_FRAUD_ALERTS
 from tidelog.pipelines.jobs.invite_fraud.schema import NAME
-from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

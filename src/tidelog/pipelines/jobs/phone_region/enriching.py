@@ -16,7 +16,6 @@ import msgspec
 import pyarrow as pa
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.dead_letter import letter_batch
 from tidelog.pipelines.framework.event_parser import (
     EventParser,
     ParsedRows,
@@ -26,9 +25,10 @@ from tidelog.pipelines.framework.event_parser import (
 )
 from tidelog.pipelines.framework.events import EventKind
 from tidelog.pipelines.framework.phone_tokens import PhonesWritten
-from tidelog.pipelines.framework.record_sink import RECORD_SCHEMA
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE, TOPIC
+from tidelog.spark.dead_letters.dead_letter import letter_batch
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
 
 if TYPE_CHECKING:
     from tidelog.pipelines.jobs.phone_region.numbers import PhoneRegion

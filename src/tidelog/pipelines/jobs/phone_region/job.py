@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,9 +24,9 @@ _INPUTS = (events.LOGIN.topic, events.MESSAGE_VERIFICATION.topic, events.INVITE.
 
 
 def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    from tidelog.pipelines.framework.query import start_query
-    from tidelog.pipelines.framework.source import read_stream
     from tidelog.pipelines.jobs.phone_region.enriching import COLUMNS
+    from tidelog.spark.pipelines.query import start_query
+    from tidelog.spark.pipelines.source import read_stream
 
     _prepare(settings)
     stream = read_stream(session, settings, PIPELINE, PIPELINE.inputs).select(*COLUMNS)
@@ -35,7 +35,7 @@ def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _prepare(settings: PipelineSettings) -> None:
     """A source does not start without its topics."""
-    from tidelog.pipelines.framework.topics import ensure_topics
+    from tidelog.spark.pipelines.topics import ensure_topics
 
     ensure_topics(settings, (*PIPELINE.inputs, events.USER_REGIONS, events.DEAD_LETTERS))
 
@@ -44,13 +44,13 @@ def _taking(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch of records. The table is made, or its store told of, at once."""
     import msgspec
 
-    from tidelog.pipelines.framework.figures import count_quality
-    from tidelog.pipelines.framework.quality import NOTHING
-    from tidelog.pipelines.framework.record_sink import RecordSink, micro_batch
-    from tidelog.pipelines.framework.sinks import open_tables
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions
     from tidelog.pipelines.jobs.phone_region.schema import TABLE
     from tidelog.pipelines.jobs.phone_region.task_work import Enriched, enriching
+    from tidelog.spark.pipelines.figures import count_quality
+    from tidelog.spark.pipelines.quality import NOTHING
+    from tidelog.spark.sinks import open_tables
+    from tidelog.spark.sinks.partition_work import work_on_partitions
+    from tidelog.spark.sinks.record_sink import RecordSink, micro_batch
 
     tables = open_tables(settings)
     tables.ensure(TABLE)
@@ -80,14 +80,14 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
     """Bring the table up to date; the topic is a history, and what the stream wrote is not repeated."""
     import msgspec
 
-    from tidelog.pipelines.framework.dead_letter import dead_letters, write_missing
     from tidelog.pipelines.framework.parsing import malformed_in, parse_all
-    from tidelog.pipelines.framework.sinks import open_tables
-    from tidelog.pipelines.framework.sinks.partition_work import work_on_partitions
-    from tidelog.pipelines.framework.source import read_range
     from tidelog.pipelines.jobs.phone_region.enriching import COLUMNS
     from tidelog.pipelines.jobs.phone_region.schema import KINDS, TABLE
     from tidelog.pipelines.jobs.phone_region.task_work import LookedUp, looking_up
+    from tidelog.spark.dead_letters.dead_letter import dead_letters, write_missing
+    from tidelog.spark.pipelines.source import read_range
+    from tidelog.spark.sinks import open_tables
+    from tidelog.spark.sinks.partition_work import work_on_partitions
 
     _prepare(settings)
     decode = msgspec.json.Decoder(LookedUp).decode

@@ -11,7 +11,7 @@ is the number's token, unless numbers were asked for (``framework.phone_tokens``
 from __future__ import annotations
 
 from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.sinks.table import ColumnSpec, TableSpec
+from tidelog.spark.sinks.table import ColumnSpec, TableSpec
 
 TOPIC = events.USER_REGIONS
 KINDS = (events.LOGIN, events.MESSAGE_VERIFICATION, events.INVITE)

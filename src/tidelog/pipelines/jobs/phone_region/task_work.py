@@ -13,14 +13,14 @@ from datetime import datetime
 import msgspec
 import pyarrow as pa
 
-from tidelog.pipelines.framework.quality import Quality
-from tidelog.pipelines.framework.record_sink import RecordSink
-from tidelog.pipelines.framework.sinks.partition_work import Work, task_number
-from tidelog.pipelines.framework.sinks.table import ChangingTableSink
 from tidelog.pipelines.framework.task_quality import TaskQuality
 from tidelog.pipelines.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
-from tidelog.pipelines.pipeline import TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.pipelines.quality import Quality
+from tidelog.spark.sinks.partition_work import Work, task_number
+from tidelog.spark.sinks.record_sink import RecordSink
+from tidelog.spark.sinks.table import ChangingTableSink
 
 MOST_USERS = 200_000
 """So many are held before they are written, some 80 MB."""

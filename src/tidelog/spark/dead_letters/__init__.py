@@ -1,0 +1,1 @@
+"""Dead letters: records that a job could not use; written, read, and sent again."""

@@ -1,0 +1,1 @@
+"""The framework that runs pipelines: their specification, registry, session, runner and status."""

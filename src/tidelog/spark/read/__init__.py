@@ -1,0 +1,1 @@
+"""The source: plans ranges of offsets, and reads them in tasks, straight into Arrow."""

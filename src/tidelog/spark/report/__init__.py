@@ -1,0 +1,1 @@
+"""Query reports: the records by which source and sink report their progress to the cluster."""

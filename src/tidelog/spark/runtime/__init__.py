@@ -1,0 +1,1 @@
+"""Processes and files around Spark: Python workers, Java, logins, private directories."""
