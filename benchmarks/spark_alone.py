@@ -110,7 +110,7 @@ class Program:
         self._session.stop()
 
     def _generate(self) -> None:
-        from tidelog.spark.pipelines.topics import ensure_topics
+        from tidelog.pipelines.framework.topics import ensure_topics
 
         ensure_topics(self._settings("topics", None), partitions=PARTITIONS)
         dense_events.send(self._arguments["bootstrap"], self._arguments["count"])
@@ -144,7 +144,7 @@ class Program:
         ]
 
     def _settings(self, name: str, batch: int | None) -> Any:
-        from tidelog.spark.pipelines.pipeline import PipelineSettings
+        from tidelog.spark.settings import PipelineSettings
 
         return PipelineSettings(
             bootstrap_servers=self._arguments["bootstrap"],

@@ -57,8 +57,8 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
 
 
 def _prepare(broker: BrokerProcess, directory: Path) -> None:
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
-    from tidelog.spark.pipelines.topics import ensure_topics
+    from tidelog.pipelines.framework.topics import ensure_topics
+    from tidelog.spark.settings import PipelineSettings
 
     ensure_topics(PipelineSettings(broker.address, directory), partitions=PARTITIONS)
 
@@ -73,7 +73,7 @@ class Program:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         from tidelog.spark.pipelines import registry
-        from tidelog.spark.pipelines.pipeline import PipelineSettings
+        from tidelog.spark.settings import PipelineSettings
 
         self._bootstrap = arguments["bootstrap"]
         self._seconds = arguments["seconds"]

@@ -35,8 +35,8 @@ from typing import NamedTuple
 from benchmarks.contestants import scratch
 from tidelog import Producer
 from tidelog.pipelines.framework import events
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 USERS = 10_000_000

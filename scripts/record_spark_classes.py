@@ -1,4 +1,4 @@
-"""Records which classes Spark's JVM loads in the main job: ``src/tidelog/spark/runtime/spark_classes.txt.gz``.
+"""Records the classes that Spark's JVM loads in the main job, into ``spark_classes.txt.gz``.
 
     python scripts/record_spark_classes.py
 

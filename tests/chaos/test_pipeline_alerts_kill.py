@@ -22,10 +22,10 @@ from tests.unit.pipelines.detecting import Detecting
 
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, LOGIN
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]

@@ -10,8 +10,8 @@ from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, ledger_totals, read_all, send
 
 from tidelog.pipelines.framework import events
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]

@@ -21,9 +21,9 @@ from tests.integration.pipeline_traffic import BROKEN, read_all, send, table_row
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]

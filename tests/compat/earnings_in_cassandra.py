@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from tests.contract.ledgers import Tables
 
 from tidelog.pipelines.jobs.earnings import cassandra_ledger
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.cassandra_connection import cluster_of, connect
 
 WAIT_S = 240.0

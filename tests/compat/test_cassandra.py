@@ -19,7 +19,8 @@ from tests.rigs.pipelines_session import pipelines_session
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.jobs.collect.job import PIPELINE
 from tidelog.pipelines.jobs.collect.schema import table_of
-from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_event_tables, open_lake
 from tidelog.spark.sinks.cassandra import CassandraTables
 from tidelog.spark.sinks.cassandra_connection import CassandraCluster, connect

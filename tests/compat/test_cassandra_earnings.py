@@ -22,15 +22,15 @@ from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, credit, task
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send
 
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.earnings import cassandra_ledger, part_work
 from tidelog.pipelines.jobs.earnings.cassandra_ledger import CassandraLedger
 from tidelog.pipelines.jobs.earnings.part_work import BatchWork, state_batches
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts
 from tidelog.pipelines.jobs.earnings.publisher import StatePublisher
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.status import last_commit
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.cassandra_connection import CassandraCluster, connect
 from tidelog.spark.sinks.cassandra_writer import write_rows
 from tidelog.spark.sinks.record_sink import NamedBatch, RecordSink

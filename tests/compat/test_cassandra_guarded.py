@@ -18,10 +18,10 @@ from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, s
 from tests.rigs.tls_files import TlsFiles
 from tests.rigs.waiting import wait_until
 
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.cassandra_options import CassandraOptions, cassandra_options
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.status import last_commit
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.cassandra import CassandraTables
 from tidelog.spark.sinks.cassandra_connection import (
     CassandraCluster,

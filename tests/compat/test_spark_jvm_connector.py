@@ -22,12 +22,13 @@ from tests.integration.spark_topics import without_ids
 from tidelog import Consumer, Producer
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, ensure_keys
+from tidelog.pipelines.framework.rewards_settings import PhoneSettings, RewardsSettings
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PhoneSettings, PipelineSettings
 from tidelog.spark.pipelines.session import spark_session
-from tidelog.spark.pipelines.topics import ensure_topics
 from tidelog.spark.read.progress import source_metrics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_lake
 from tidelog.spark.write.topic_batches import topic_batches
 from tidelog.testing import LocalBroker
@@ -318,7 +319,7 @@ def pipelines_once(spark: Any, name: str, directory: Path) -> dict[str, Counter[
             directory=directory / name,
             trigger="available-now",
             format=name,
-            phones=PhoneSettings(keys=keys),
+            extensions=(RewardsSettings(PhoneSettings(keys=keys)),),
         )
         ensure_topics(settings, partitions=2)
         generate = (

@@ -16,7 +16,7 @@ from tidelog import Consumer, Producer
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.jobs.earnings.parts import ledger_parts
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 
 DAYS = 5
 """Events are as old as this at most: a backfill looks for late ones in a week, and brokers keep a week."""

@@ -16,9 +16,9 @@ from tests.integration.pipeline_traffic import read_all, time_text
 from tidelog import Producer
 from tidelog.pipelines.framework.events import ALERT_VERDICTS, INCIDENTS, LOGIN
 from tidelog.pipelines.framework.incidents import incident_id
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.framework.verdicts import Verdict, read_verdicts, verdict_key
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)

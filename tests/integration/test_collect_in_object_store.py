@@ -20,7 +20,8 @@ from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.spark.lake import compaction
 from tidelog.spark.lake.catalog import CATALOG_FILE, LakeCatalog
 from tidelog.spark.lake.expiry import ExpiryRule, expire
-from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_lake
 from tidelog.spark.sinks.lake import Lake
 from tidelog.testing import broker

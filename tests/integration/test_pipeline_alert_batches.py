@@ -16,11 +16,12 @@ from tidelog.pipelines.framework.alert_job import KeyedBatches
 from tidelog.pipelines.framework.alert_state import StateError
 from tidelog.pipelines.framework.batch_terms import BatchTerms
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, ALERT_VERDICTS, DEAD_LETTERS
+from tidelog.pipelines.framework.rewards_settings import RewardsSettings
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdict, verdict_key
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.account_switch.schema import Rules
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
 from tidelog.spark.write.epoch_task import ReplayRefusedError
 from tidelog.testing.broker_process import BrokerProcess
@@ -95,7 +96,7 @@ def test_a_batch_that_comes_again_is_judged_by_the_rules_and_verdicts_of_its_fir
 ) -> None:
     path = tmp_path / "rules.toml"
     path.write_text('version = "1"\n')
-    watched = replace(settings, rules=path)
+    watched = replace(settings, extensions=(RewardsSettings(rules=path),))
     state = tmp_path / "state"
     ensure_topics(settings, (ALERT_VERDICTS,))
     first = BatchTerms(watched, SwitchDetector(), state)
@@ -124,7 +125,9 @@ def test_the_watermark_of_a_checkpoint_does_not_go_back_when_rules_allow_more_la
     ensure_topics(settings, (ALERT_VERDICTS,))
 
     def terms() -> BatchTerms[Rules]:
-        return BatchTerms(replace(settings, rules=path), SwitchDetector(), tmp_path / "state")
+        return BatchTerms(
+            replace(settings, extensions=(RewardsSettings(rules=path),)), SwitchDetector(), tmp_path / "state"
+        )
 
     newest_us, hour_us, day_us = 10**15, 3600 * 10**6, 86_400 * 10**6
     assert terms().of(3, newest_us).watermark_us == newest_us - hour_us

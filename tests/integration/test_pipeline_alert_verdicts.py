@@ -14,7 +14,7 @@ from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, INCIDENTS,
 from tidelog.pipelines.framework.incident_topic import read_incidents, write_verdict
 from tidelog.pipelines.framework.verdicts import Verdict
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

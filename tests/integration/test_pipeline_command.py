@@ -19,9 +19,9 @@ from tests.chaos.process_tree import Member, descendants
 from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
 
 from tidelog.metrics.pipeline_catalog import FAMILIES
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.pipelines.status import last_commit
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]

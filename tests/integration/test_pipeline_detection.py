@@ -27,7 +27,8 @@ from tidelog.pipelines.generator import Traffic, TrafficSettings
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
 from tidelog.pipelines.generator.truth import truth_file
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import BackfillReport, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]

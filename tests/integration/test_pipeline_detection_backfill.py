@@ -19,9 +19,11 @@ from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework import alert_job, events
 from tidelog.pipelines.framework.alert_tasks import answers_of
 from tidelog.pipelines.framework.log_reach import CutLogError
+from tidelog.pipelines.framework.rewards_settings import RewardsSettings
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -79,7 +81,7 @@ def test_a_log_that_is_cut_accuses_nobody_and_replaces_nothing(
         admin.delete_records({TopicPartition(events.LOGIN.topic, 0): 20})
     with pytest.raises(CutLogError, match=r"records of ml_user_login_log .*from before 2026-01-15T00:00"):
         PIPELINE.backfill(spark, settings, LAST_DAY)
-    allowed = replace(settings, allow_cut_log=True)
+    allowed = replace(settings, extensions=(RewardsSettings(allow_cut_log=True),))
     assert dict(PIPELINE.backfill(spark, allowed, LAST_DAY).written) == {}
     assert (held(settings), table_rows(settings.tables, "incidents")) == (before, rows)
 

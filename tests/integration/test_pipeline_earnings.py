@@ -21,7 +21,8 @@ from tidelog.pipelines.framework import events
 from tidelog.pipelines.jobs.earnings.job import PIPELINE
 from tidelog.pipelines.jobs.earnings.schema import TABLES
 from tidelog.spark.pipelines.figures import figures_of
-from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -68,6 +69,6 @@ def test_restarts_repetitions_and_backfills_leave_exact_totals(
 
 
 def _create(settings: PipelineSettings, topics: tuple[str, ...]) -> None:
-    from tidelog.spark.pipelines.topics import ensure_topics
+    from tidelog.pipelines.framework.topics import ensure_topics
 
     ensure_topics(settings, topics, partitions=2)

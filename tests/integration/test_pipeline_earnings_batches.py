@@ -16,6 +16,7 @@ from tests.integration.pipeline_traffic import ledger_rows, read_all
 from tidelog.errors import TidelogError
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_tokens import CLEAR
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.earnings import part_work
 from tidelog.pipelines.jobs.earnings.part_work import BatchWork, publish_anew
 from tidelog.pipelines.jobs.earnings.parts import ledger_parts
@@ -23,8 +24,7 @@ from tidelog.pipelines.jobs.earnings.publisher import SoleCopy
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
 from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger, opened
 from tidelog.spark.dead_letters.dead_letter import letter_batch
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.partition_work import to_bytes
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, NamedBatch, RecordSink
 from tidelog.testing.broker_process import BrokerProcess

@@ -16,12 +16,13 @@ from tidelog import Producer
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
 from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.pipelines.jobs.phone_region.job import PIPELINE
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.spark.dead_letters.letter import read_letter
 from tidelog.spark.pipelines.figures import figures_of
-from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

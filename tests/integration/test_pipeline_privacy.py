@@ -22,7 +22,7 @@ from tidelog.pipelines.generator import Traffic, TrafficSettings
 from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
 from tidelog.pipelines.generator.truth import truth_file
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

@@ -11,7 +11,7 @@ import pytest
 from tests.integration.pipeline_traffic import read_all
 
 from tidelog import Admin, NewTopic
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.partition_work import Batches, Parcel, work_on_parts
 from tidelog.spark.sinks.record_sink import (
     RECORD_SCHEMA,

@@ -23,8 +23,8 @@ from tidelog import (
     TopicPartition,
 )
 from tidelog.pipelines.framework import events
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
 
 RETENTION = ("retention.ms", "retention.bytes")

@@ -20,8 +20,8 @@ import pyspark
 import pytest
 from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
 
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.pipelines.framework.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
 
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from tidelog.client import Consumer, Producer, TopicPartition
 from tidelog.pipelines.framework import events
 from tidelog.pipelines.framework.events import EventKind
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.pipelines.framework.topics import ensure_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 TODAY = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 DEADLINE_S = 300

@@ -20,7 +20,8 @@ from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.status import age_text
 from tidelog.errors import TidelogError
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import BackfillReport, PipelineSettings
+from tidelog.spark.pipelines.pipeline import BackfillReport
+from tidelog.spark.settings import PipelineSettings
 
 NOWHERE = ("--bootstrap-server", "127.0.0.1:1")
 
@@ -39,7 +40,8 @@ def test_list_names_every_pipeline(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("name", list(registry.PIPELINES))
 def test_a_pipeline_is_loaded_without_spark(name: str) -> None:
     script = (
-        f"import sys; from tidelog.pipelines import registry; registry.load({name!r}); print(*sys.modules)"
+        "import sys\nfrom tidelog.spark.pipelines import registry\n"
+        f"registry.load({name!r})\nprint(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True

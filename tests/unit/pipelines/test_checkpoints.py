@@ -9,8 +9,8 @@ import pytest
 
 from tidelog.errors import TidelogError
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.query import require_state
+from tidelog.spark.settings import PipelineSettings
 
 NO_SPARK = cast(Any, None)
 UNREACHABLE = "127.0.0.1:9"

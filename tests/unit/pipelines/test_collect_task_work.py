@@ -17,8 +17,8 @@ from tidelog.pipelines.jobs.collect.task_work import (
     told_quality,
     writing_letters,
 )
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.report.content_digest import ContentDigest
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.partition_work import Parcel, to_bytes
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
 from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask

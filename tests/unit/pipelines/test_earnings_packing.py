@@ -18,8 +18,8 @@ from tidelog.pipelines.jobs.earnings.packing import LETTERS, QUALITY, entries_of
 from tidelog.pipelines.jobs.earnings.parts import DEFAULT_PARTS, LedgerParts, ledger_parts
 from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep
 from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.quality import quality_of
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.partition_work import Parcel, from_bytes
 
 CREDIT, TASK = events.CREDIT.topic, events.TASK.topic

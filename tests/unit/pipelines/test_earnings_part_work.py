@@ -18,8 +18,8 @@ from tidelog.pipelines.framework.events import DEAD_LETTERS, USER_EARNINGS
 from tidelog.pipelines.jobs.earnings.packing import CREDITS, LETTERS
 from tidelog.pipelines.jobs.earnings.part_work import BatchWork, merge_entries, publish_parts
 from tidelog.pipelines.jobs.earnings.parts import LedgerParts, ledger_parts
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.report.content_digest import ContentDigest
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.partition_work import Parcel, to_bytes
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
 from tidelog.spark.sinks.table import TableError

@@ -23,7 +23,8 @@ from tidelog.pipelines.jobs.phone_region import task_work
 from tidelog.pipelines.jobs.phone_region.enriching import Reading
 from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.pipelines.jobs.phone_region.task_work import LookedUp, enriching, looking_up
-from tidelog.spark.pipelines.pipeline import PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.record_sink import RecordSink, single_batch
 from tidelog.spark.sinks.sqlite import SqliteTables
 from tidelog.spark.sinks.table import TableError

@@ -28,7 +28,8 @@ from tidelog.pipelines.framework.phone_keys import (
     read_keys,
 )
 from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesOfSettings, PhoneTokens, _cached_token
-from tidelog.spark.pipelines.pipeline import LANGUAGES, PhoneSettings, PipelineSettings
+from tidelog.pipelines.framework.rewards_settings import LANGUAGES, PhoneSettings, RewardsSettings
+from tidelog.spark.settings import PipelineSettings
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)
@@ -374,10 +375,14 @@ def test_a_running_pipeline_takes_a_new_key_and_keeps_the_old_ones_when_the_file
 
 
 def test_keys_that_were_named_are_not_made(tmp_path: Path) -> None:
-    settings = PipelineSettings("127.0.0.1:9092", tmp_path, phones=PhoneSettings(keys=tmp_path / "mine"))
+    settings = PipelineSettings(
+        "127.0.0.1:9092", tmp_path, extensions=(RewardsSettings(PhoneSettings(keys=tmp_path / "mine")),)
+    )
     with pytest.raises(PhoneKeysError, match="cannot be read"):
         PhonesOfSettings(settings)
-    clear = PipelineSettings("127.0.0.1:9092", tmp_path, phones=PhoneSettings(clear=True))
+    clear = PipelineSettings(
+        "127.0.0.1:9092", tmp_path, extensions=(RewardsSettings(PhoneSettings(clear=True)),)
+    )
     assert PhonesOfSettings(clear).now().of("138", 0) == "138"
     assert list(tmp_path.iterdir()) == []
 

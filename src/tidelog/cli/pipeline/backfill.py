@@ -14,7 +14,8 @@ from tidelog.errors import TidelogError
 from tidelog.spark.pipelines.pipeline import TimeRange
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline
+    from tidelog.spark.settings import PipelineSettings
 
 _LOOK_S = 0.2
 

@@ -36,7 +36,8 @@ from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutpu
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline
+    from tidelog.spark.settings import PipelineSettings
 
 app = typer.Typer()
 
@@ -135,7 +136,7 @@ def backfill(
 
     pipelines = _chosen(names)
     time_range = backfill.parse_range(start, end)
-    settings = settings_of(connection, allow_cut_log=allow_cut_log, **work.settings())
+    settings = settings_of(connection, **work.settings(allow_cut_log=allow_cut_log))
     _check(pipelines, settings)
     spark_options = work.spark_options
     require_spark()
@@ -208,7 +209,7 @@ def status(
 
 def settings_of(connection: Connection, **settings: object) -> PipelineSettings:
     """What the command line says, with the client's options out of the file."""
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
     directory = settings.get("directory")
     if _URL.match(str(directory)):

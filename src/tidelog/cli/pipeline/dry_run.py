@@ -18,11 +18,12 @@ from tidelog.pipelines.framework.log_reach import is_cut, needed_us
 from tidelog.pipelines.framework.offline import LogRecord, detect_offline
 from tidelog.pipelines.framework.phone_keys import FILE_NAME, random_keys, read_keys
 from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
+from tidelog.pipelines.framework.rewards_settings import PhoneSettings
 from tidelog.pipelines.jobs.account_switch import schema as switch_schema
 from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
 from tidelog.pipelines.jobs.invite_fraud import schema as invite_schema
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
-from tidelog.spark.pipelines.pipeline import PhoneSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import TimeRange
 
 _POLL_S = 30.0
 

@@ -15,7 +15,7 @@ from tidelog.cli.lake.options import DEFAULT_CATALOG, DEFAULT_DIRECTORY, Catalog
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import PhoneSettings
+    from tidelog.pipelines.framework.rewards_settings import PhoneSettings, RewardsSettings
 
 Names = Annotated[
     list[str],
@@ -126,7 +126,7 @@ class Phones:
 
     def settings(self) -> PhoneSettings:
         """The same for pipelines; raises where something is not known."""
-        from tidelog.spark.pipelines.pipeline import LANGUAGES, PhoneSettings
+        from tidelog.pipelines.framework.rewards_settings import LANGUAGES, PhoneSettings
 
         if self.language not in LANGUAGES:
             known = ", ".join(LANGUAGES)
@@ -228,20 +228,24 @@ class Work:
     conf: Conf = None
     phones: Phones = DEFAULT_PHONES
 
-    def settings(self) -> dict[str, object]:
+    def settings(self, *, allow_cut_log: bool = False) -> dict[str, object]:
         """The same for pipelines; raises where something is not known."""
         return {
             "directory": self.directory,
             "min_partitions": self.min_partitions,
             "state_partitions": self.state_partitions,
-            "rules": self.rules,
             "format": self.format,
             "lake_catalog": self.catalog.lake_catalog,
             "lake_properties": self.catalog.properties,
             "lake_warehouse": self.catalog.lake_warehouse,
-            "phones": self.phones.settings(),
+            "extensions": (self._own(allow_cut_log),),
             **self.store.settings(),
         }
+
+    def _own(self, allow_cut_log: bool) -> RewardsSettings:
+        from tidelog.pipelines.framework.rewards_settings import RewardsSettings
+
+        return RewardsSettings(self.phones.settings(), self.rules, allow_cut_log)
 
     @property
     def spark_options(self) -> dict[str, str]:

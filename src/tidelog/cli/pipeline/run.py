@@ -18,8 +18,9 @@ from tidelog.cli.pipeline.monitors import Monitors
 from tidelog.cli.pipeline.session import spark
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline
     from tidelog.spark.pipelines.runner import Progress
+    from tidelog.spark.settings import PipelineSettings
 
 LOOK_S = 0.5
 LAG_INTERVAL_S = 2.0

@@ -19,7 +19,8 @@ from tidelog.errors import TidelogError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline
+    from tidelog.spark.settings import PipelineSettings
 
 SPARK_LOG = "spark.log"
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -38,7 +39,7 @@ def spark(
     from tidelog.spark.pipelines.topics import ensure_topics
 
     with _ended_by_sigterm():
-        ensure_topics(settings)
+        ensure_topics(settings, (topic for pipeline in pipelines for topic in pipeline.topics))
         remark("starting Spark: this takes some seconds")
         name = f"tidelog pipeline {' '.join(each.name for each in pipelines)}"
         log = (settings.directory / SPARK_LOG).absolute()

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from tidelog.cli.output import bytes_text, print_json, print_table, remark, time_text
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline
     from tidelog.spark.pipelines.quality import Quality
     from tidelog.spark.pipelines.status import PipelineStatus
     from tidelog.spark.pipelines.status_file import RunStatus
+    from tidelog.spark.settings import PipelineSettings
 
 _COLUMNS = (
     "pipeline",

@@ -1,6 +1,6 @@
 """Spark's queries by what they tell the cluster of themselves, of two samples. Pure.
 
-Queries of Tidelog's source and sink report each micro-batch in consumer groups (``spark.reported_queries``),
+Queries of Tidelog's source and sink report each micro-batch in consumer groups (``report.reported_queries``),
 so that nothing more is asked of the cluster for them.
 """
 

@@ -1,7 +1,7 @@
 """Decodes fetched chunks into columns, some thousand records or some megabytes at once.
 
 Control batches and, for readers of committed records, aborted transactions are passed over. Used by
-``spark.range_reader`` and ``client.scanning``.
+``spark.read._range_reader`` and ``client.scanning``.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ is guessed from what records of the topic took so far, so that little is fetched
 Leaders that moved, brokers that restart and partitions without a leader are waited for, up to
 ``poll_timeout_ms`` without progress, as long as any broker answers within ``broker_timeout_ms``. Offsets that
 are gone (retention has overtaken the reader, a topic was deleted or made anew) are counted and reported to
-``RangeSettings.report_loss``. Runs on the loop of a ``FetchLink``; used by ``spark.range_reader`` and
+``RangeSettings.report_loss``. Runs on the loop of a ``FetchLink``; used by ``spark.read._range_reader`` and
 ``client.scanning``.
 """
 

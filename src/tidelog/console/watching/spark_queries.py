@@ -1,6 +1,6 @@
 """Spark's queries: by what they tell the cluster of themselves, and by their checkpoints.
 
-Queries of Tidelog's source and sink report each micro-batch (``spark.reported_queries``). Where a query
+Queries of Tidelog's source and sink report each micro-batch (``report.reported_queries``). Where a query
 stands is in its checkpoint, too, with batch numbers and the watermark, in files whose format Spark's own
 Kafka connector and Tidelog's source share. They are read here (``--pipelines``, ``--checkpoint``) and never
 written; no Spark is needed.

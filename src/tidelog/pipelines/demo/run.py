@@ -27,11 +27,11 @@ from tidelog.pipelines.demo.settings import PARTITIONS, DemoSettings
 from tidelog.pipelines.demo.truth import Truth
 from tidelog.pipelines.demo.view import Flow, PipelineFigures, Step, View, Watched
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.processes.children import Child
 from tidelog.spark.cassandra_options import ContactPoints
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.settings import PipelineSettings
 
 EVENTS_JOB = "tidelog.pipelines.demo.events_job"
 SPARK_JOB = "tidelog.pipelines.demo.spark_job"

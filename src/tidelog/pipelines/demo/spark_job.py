@@ -25,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any
 from tidelog.errors import TidelogError
 from tidelog.pipelines.demo.fork_server import serve_forks
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.runner import MAX_RESTARTS, PipelineRunner, failure_sentence, was_too_slow
 from tidelog.spark.pipelines.session import (
     JAVA_OPTIONS,
@@ -35,6 +34,7 @@ from tidelog.spark.pipelines.session import (
 )
 from tidelog.spark.read.shared_source import share_source
 from tidelog.spark.runtime.class_archive import make_archive_later
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

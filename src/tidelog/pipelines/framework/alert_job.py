@@ -49,15 +49,17 @@ from tidelog.pipelines.framework.incident_table import TABLE
 from tidelog.pipelines.framework.incidents import IncidentRow
 from tidelog.pipelines.framework.log_reach import ends, is_cut
 from tidelog.pipelines.framework.phone_tokens import PhonesOfSettings
+from tidelog.pipelines.framework.rewards_settings import RewardsSettings
+from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.pipelines.figures import count_detections, count_quality
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
 from tidelog.spark.pipelines.quality import NOTHING
 from tidelog.spark.pipelines.query import require_state, start_query
-from tidelog.spark.pipelines.source import client_options, connector_options, read_range, read_stream
-from tidelog.spark.pipelines.topics import ensure_topics
+from tidelog.spark.pipelines.source import read_range, read_stream
 from tidelog.spark.runtime.active_session import make_active
 from tidelog.spark.runtime.private_directory import make_private
 from tidelog.spark.runtime.scratch_directory import remove_leftovers, scratch_directory
+from tidelog.spark.settings import PipelineSettings, client_options, connector_options
 from tidelog.spark.sinks import open_tables
 from tidelog.spark.sinks.record_sink import RECORD
 
@@ -218,7 +220,13 @@ def backfill_range(
         window = window_of(time_range)
         context = window.with_context(ruled.memory_us)
         client = client_options(settings)
-        cut = is_cut(client, pipeline.inputs, window, ruled.memory_us, allowed=settings.allow_cut_log)
+        cut = is_cut(
+            client,
+            pipeline.inputs,
+            window,
+            ruled.memory_us,
+            allowed=settings.extension(RewardsSettings).allow_cut_log,
+        )
         # Before it is settled how far the inputs are read: what is held until here knows no more than these.
         known = {} if cut else ends(client, _outputs(detector.name))
         raw = read_range(session, settings, pipeline.inputs, time_range_of(context))

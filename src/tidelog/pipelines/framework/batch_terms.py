@@ -26,9 +26,10 @@ from tidelog.pipelines.framework.alert_state import WAY_OUT, StateError, write_w
 from tidelog.pipelines.framework.alert_tasks import Detector
 from tidelog.pipelines.framework.detection_rules import RulesName, SectionRules, WatchedRules
 from tidelog.pipelines.framework.incidents import Terms, incident_id
+from tidelog.pipelines.framework.rewards_settings import RewardsSettings
 from tidelog.pipelines.framework.verdicts import NEVER_US, Verdicts, read_verdicts
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.runtime.private_directory import make_private
+from tidelog.spark.settings import PipelineSettings
 
 RulesT = TypeVar("RulesT", bound=SectionRules)
 _KEPT = 8
@@ -122,7 +123,7 @@ class BatchTerms(Generic[RulesT]):
 
     def __init__(self, settings: PipelineSettings, detector: RuledDetector[RulesT], state: Path) -> None:
         self._type: type[RulesT] = type(detector.rules)
-        self._rules = WatchedRules(detector.name, self._type, settings.rules)
+        self._rules = WatchedRules(detector.name, self._type, settings.extension(RewardsSettings).rules)
         self._settings, self._detector = settings, detector
         self._directory = state / "terms"
 

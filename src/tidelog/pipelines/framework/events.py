@@ -2,7 +2,7 @@
 
 This is the one place that names topics and fields. The generator writes by it, the pipelines parse by it
 (``pipelines.parsing`` makes Spark schemas of it) and the documentation is held against it. It imports
-neither Spark nor the client, so that anybody may read it.
+neither Spark nor the client, so that every program may read it.
 
 Every event is a JSON object with the fields of :data:`ENVELOPE` and those of its kind. Money is whole cents.
 ``event_id`` is unique: two events with the same one are one event that was sent twice. ``event_time`` is UTC
@@ -14,6 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
+
+from tidelog.spark.dead_letters import letter
 
 MAX_AHEAD = timedelta(days=1)
 """An event's time may be so far ahead of its record's, for clocks that are wrong; beyond, it is malformed."""
@@ -130,7 +132,7 @@ INCIDENTS = "ml_incidents"
 ALERT_VERDICTS = "ml_alert_verdicts"
 USER_REGIONS = "ml_user_region"
 USER_EARNINGS = "ml_user_earnings"
-DEAD_LETTERS = "ml_dead_letters"
+DEAD_LETTERS = letter.DEAD_LETTERS
 
 COMPACTED = (USER_EARNINGS, INCIDENTS, ALERT_VERDICTS)
 KEPT = (ACCOUNT_SWITCH_ALERTS, INVITE_FRAUD_ALERTS, DEAD_LETTERS)

@@ -28,8 +28,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from tidelog.errors import TidelogError
 from tidelog.pipelines.framework.events import MAX_AHEAD
+from tidelog.spark.dead_letters.letter import SealError
 from tidelog.spark.runtime.private_directory import make_private
 
 FILE_NAME = "phone-keys.toml"
@@ -44,7 +44,7 @@ _TITLE = """\
 """
 
 
-class PhoneKeysError(TidelogError):
+class PhoneKeysError(SealError):
     """A file of keys that cannot be used; the text names it and the mend."""
 
 

@@ -33,9 +33,10 @@ from tidelog.pipelines.framework.phone_keys import (
     ensure_keys,
     read_keys,
 )
+from tidelog.pipelines.framework.rewards_settings import RewardsSettings
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 logger = logging.getLogger(__name__)
 
@@ -232,7 +233,7 @@ class PhonesOfSettings:
 
     def __init__(self, settings: PipelineSettings) -> None:
         """Reads the keys, or makes them; raises ``PhoneKeysError``."""
-        phones = settings.phones
+        phones = settings.extension(RewardsSettings).phones
         self._path = phones.keys or settings.directory / FILE_NAME
         self._country = phones.country
         self._version: tuple[int, int] | None = None

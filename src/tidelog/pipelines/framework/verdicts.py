@@ -20,7 +20,7 @@ from tidelog.pipelines.framework.events import ALERT_VERDICTS
 
 if TYPE_CHECKING:
     from tidelog.client import Consumer, ConsumerRecord, TopicPartition
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 NEVER_US = 2**62
 """Later than anything."""

@@ -16,27 +16,28 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from tidelog.pipelines.framework.events import DEAD_LETTERS
-from tidelog.pipelines.framework.phone_tokens import PhonesWritten
 from tidelog.spark.dead_letters.letter import (
     CARRIED_BYTES,
+    DEAD_LETTERS,
     HEADERS,
     LEFT_OUT,
     SEAL,
     SEALED,
+    UNCHANGED,
     WHOLE,
     Place,
+    Redaction,
     carried_bytes,
     letter_key,
     seal_of,
 )
-from tidelog.spark.pipelines.source import connector_options
 from tidelog.spark.read.packed_headers import unpacked
+from tidelog.spark.settings import connector_options
 from tidelog.spark.sinks.partition_work import map_in_arrow
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch, write_records
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 _PLACE = ("topic", "partition", "offset")
 _NAMES_THE_RECORD = 4
@@ -54,7 +55,11 @@ _RECORD = T.StructType(
 
 
 def letter_batch(
-    records: pa.RecordBatch, codes: pa.Array, reasons: pa.Array, pipeline: str, phones: PhonesWritten
+    records: pa.RecordBatch,
+    codes: pa.Array,
+    reasons: pa.Array,
+    pipeline: str,
+    redaction: Redaction = UNCHANGED,
 ) -> pa.RecordBatch:
     """The letters of those records that have a code, for a task that has parsed them.
 
@@ -80,11 +85,11 @@ def letter_batch(
     for code, reason, topic, partition, offset, time_us, key, value, own in rows:
         place = Place(topic, partition, offset)
         own_pairs = [{"key": name, "value": told} for name, told in unpacked(own)]
-        record = _carried(_Carried(WHOLE, key, value, own_pairs), place, phones, time_us or 0)
+        record = _carried(_Carried(WHOLE, key, value, own_pairs), place, redaction, time_us or 0)
         values.append(record.value)
         keys.append(letter_key(pipeline, place, code))
         time_ms = -1 if time_us is None else time_us // _US_PER_MS
-        why = phones.redacted(reason.encode(), time_us or 0)
+        why = redaction.redacted(reason.encode(), time_us or 0)
         told = [*(str(each).encode() for each in (pipeline, *place, time_ms, code)), why]
         ours = zip(HEADERS, (*told, record.how, record.key), strict=True)
         headers.append([*({"key": name, "value": each} for name, each in ours), *record.headers])
@@ -110,14 +115,14 @@ class _Carried(NamedTuple):
         return carried_bytes(self.key, self.value, ((each["key"], each["value"]) for each in self.headers))
 
 
-def _carried(record: _Carried, place: Place, phones: PhonesWritten, time_us: int) -> _Carried:
+def _carried(record: _Carried, place: Place, redaction: Redaction, time_us: int) -> _Carried:
     """A record as its letter has it: whole, or sealed and with tokens where numbers may be, or not at all."""
 
     def redacted(data: bytes | None) -> bytes | None:
-        return None if data is None else phones.redacted(data, time_us)
+        return None if data is None else redaction.redacted(data, time_us)
 
     def name(text: str) -> str:
-        return phones.redacted(text.encode(), time_us).decode()
+        return redaction.redacted(text.encode(), time_us).decode()
 
     told = _Carried(
         SEALED,
@@ -129,17 +134,17 @@ def _carried(record: _Carried, place: Place, phones: PhonesWritten, time_us: int
         told = record
     else:
         own = [(each["key"], each["value"]) for each in record.headers]
-        seal = seal_of((record.key, record.value, own), place, phones, time_us)
+        seal = seal_of((record.key, record.value, own), place, redaction, time_us)
         told.headers.append({"key": SEAL, "value": seal})
     return told if told.size <= CARRIED_BYTES else _Carried(LEFT_OUT, None, None, [])
 
 
-def dead_letters(malformed: DataFrame, pipeline: str, phones: PhonesWritten) -> DataFrame:
+def dead_letters(malformed: DataFrame, pipeline: str, redaction: Redaction = UNCHANGED) -> DataFrame:
     """Turn ``Parsed.malformed`` into records of the dead-letter topic: topic, key, value, headers."""
 
     def letters(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield letter_batch(batch, batch.column("code"), batch.column("reason"), pipeline, phones)
+            yield letter_batch(batch, batch.column("code"), batch.column("reason"), pipeline, redaction)
 
     return map_in_arrow(malformed, letters, _RECORD)
 

@@ -8,9 +8,9 @@ A pipeline's letter has the record's value as its value, and headers, all text i
     reason      why, as a sentence
     record      ``whole``; or ``left-out`` where it is too large to be carried (:data:`CARRIED_BYTES`): then
                 key and value are null, its headers are not here, and it is only where it was; or ``sealed``
-                where it may hold phone numbers: then there are tokens in their place, and the last header,
-                ``sealed``, has the record as it came, for those who have the keys (``phone_tokens``), and
-                for the place that the letter names
+                where it may hold personal data (:class:`Redaction`): then this is redacted, and the last
+                header, ``sealed``, has the record as it came, for those who have the keys, and for the
+                place that the letter names
     key         the record's key; null where it has none
     …           the record's own headers, all of them, in their order
 
@@ -31,16 +31,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import msgspec
 
+from tidelog.errors import TidelogError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.record import RecordHeader
 
 if TYPE_CHECKING:
     from tidelog.client import ConsumerRecord
-    from tidelog.pipelines.framework.phone_tokens import PhonesWritten, PhoneTokens
+
+DEAD_LETTERS = "ml_dead_letters"
+"""The topic of the letters of pipelines."""
 
 HEADERS = ("pipeline", "topic", "partition", "offset", "timestamp", "code", "reason", "record", "key")
 _STREAM = tuple(
@@ -64,6 +67,41 @@ Content = tuple[bytes | None, bytes | None, Sequence[RecordHeader]]
 _MAX_INT64 = 2**63 - 1
 _MAX_DIGITS = len(str(_MAX_INT64))
 _SEALED_RECORD = msgspec.msgpack.Decoder(tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]])
+
+
+class SealError(TidelogError):
+    """A sealed record cannot be opened."""
+
+
+class Redaction(Protocol):
+    """Takes from records what their letters must not show, and seals the record as it was."""
+
+    def redacted(self, value: bytes, time_us: int) -> bytes:
+        """The bytes that a letter shows instead of these, of a record of this time."""
+
+    def sealed(self, value: bytes, place: bytes, time_us: int) -> bytes:
+        """A whole record, sealed; it is opened as the record of this place alone."""
+
+
+class Opener(Protocol):
+    """Opens what a :class:`Redaction` has sealed."""
+
+    def opened(self, seal: bytes, place: bytes) -> bytes:
+        """The record as it came. Raises :class:`SealError`."""
+
+
+class _Unchanged:
+    """Letters show their records as they are."""
+
+    def redacted(self, value: bytes, time_us: int) -> bytes:
+        return value
+
+    def sealed(self, value: bytes, place: bytes, time_us: int) -> bytes:
+        raise AssertionError("a record that is shown as it is has no seal")
+
+
+UNCHANGED: Redaction = _Unchanged()
+"""For records without personal data."""
 
 
 class Place(NamedTuple):
@@ -142,19 +180,19 @@ def carried_bytes(key: bytes | None, value: bytes | None, headers: Iterable[Reco
     return len(key or b"") + len(value or b"") + own
 
 
-def seal_of(record: Content, place: Place, phones: PhonesWritten, time_us: int) -> bytes:
+def seal_of(record: Content, place: Place, redaction: Redaction, time_us: int) -> bytes:
     """The record at a place, sealed; it is opened as the record of that place alone."""
-    return phones.sealed(msgspec.msgpack.encode(record), str(place).encode(), time_us)
+    return redaction.sealed(msgspec.msgpack.encode(record), str(place).encode(), time_us)
 
 
-def opened(letter: Letter, phones: PhoneTokens) -> Letter:
+def opened(letter: Letter, opener: Opener) -> Letter:
     """A letter with its record as it came.
 
-    Raises ``PhoneKeysError`` where the keys do not open it, or it is the record of another place.
+    Raises :class:`SealError` where the opener's keys do not open it, or it is the record of another place.
     """
     if letter.seal is None:
         return letter
-    content = phones.opened(letter.seal, str(letter.place).encode())
+    content = opener.opened(letter.seal, str(letter.place).encode())
     key, value, headers = _SEALED_RECORD.decode(content)
     return replace(letter, key=key, value=value, headers=headers, seal=None)
 

@@ -27,11 +27,12 @@ from tidelog.client.options import ADMIN, PRODUCER
 from tidelog.decode_errors import DECODE_ERRORS, Int64
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_TIMESTAMP
-from tidelog.pipelines.framework.phone_keys import PhoneKeysError
 from tidelog.spark.dead_letters.letter import (
     REDRIVEN,
     Letter,
+    Opener,
     Place,
+    SealError,
     carried_bytes,
     opened,
     place_of,
@@ -48,7 +49,6 @@ from tidelog.spark.dead_letters.letter_reader import (
 if TYPE_CHECKING:
     from tidelog.client import Admin, Consumer, Delivery
     from tidelog.client.metadata import PartitionMetadata
-    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
     from tidelog.records.record import RecordHeader
 
 TRANSACTION_RECORDS = 500
@@ -151,10 +151,10 @@ class Plan:
 class OriginalRecords:
     """Finds the records that their letters do not show, in a seal or where they were; closed by ``with``."""
 
-    def __init__(self, options: Mapping[str, object], phones: PhoneTokens | None = None) -> None:
-        """``phones`` opens seals; without, sealed records are read where they were."""
+    def __init__(self, options: Mapping[str, object], opener: Opener | None = None) -> None:
+        """``opener`` opens seals; without it, sealed records are read where they were."""
         self._options = options
-        self._phones = phones
+        self._opener = opener
         self._consumer: Consumer | None = None
         self._topics: Mapping[str, Sequence[PartitionMetadata]] = {}
 
@@ -167,10 +167,10 @@ class OriginalRecords:
 
     def whole(self, letter: Letter) -> Letter | None:
         """The letter with its record in it; None where that is gone."""
-        if letter.seal is not None and self._phones is not None:
+        if letter.seal is not None and self._opener is not None:
             # One whose key was taken out of the file, or that somebody has made up, is as if we had no keys.
-            with suppress(PhoneKeysError):
-                return opened(letter, self._phones)
+            with suppress(SealError):
+                return opened(letter, self._opener)
         if not letter.left_out and letter.seal is None:
             return letter
         if self._consumer is None:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import TidelogError
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.runtime.private_directory import keep_private, make_private
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

@@ -25,6 +25,11 @@ class UnknownPipelineError(TidelogError):
     """There is no pipeline of that name."""
 
 
+def all_pipelines() -> list[Pipeline]:
+    """Every pipeline."""
+    return [load(name) for name in PIPELINES]
+
+
 def load(name: str) -> Pipeline:
     """The pipeline of that name."""
     module = PIPELINES.get(name)

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline
+    from tidelog.spark.settings import PipelineSettings
 
 RATE_WINDOW_S = 10.0
 STOP_TIMEOUT_S = 120.0

@@ -11,24 +11,14 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import Pipeline, TimeRange
+from tidelog.spark.settings import PipelineSettings, connector_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 EARLY_SLACK = timedelta(days=1)
 """A record is written at most so long before the time its event tells: ``parsing`` refuses the others."""
-
-
-def client_options(settings: PipelineSettings) -> dict[str, str]:
-    """The options of a client that asks the cluster something beside Spark."""
-    return {**settings.client_options, "bootstrap.servers": settings.bootstrap_servers}
-
-
-def connector_options(settings: PipelineSettings) -> dict[str, str]:
-    """The options that sources and sinks share."""
-    passed = {f"kafka.{name}": value for name, value in settings.client_options.items()}
-    return {"kafka.bootstrap.servers": settings.bootstrap_servers, **passed}
 
 
 def read_stream(

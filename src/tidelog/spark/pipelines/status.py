@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode
-from tidelog.pipelines.framework import events
+from tidelog.spark.dead_letters.letter import DEAD_LETTERS
 from tidelog.spark.pipelines.status_file import RunStatus, is_running, read_status
 
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin
     from tidelog.client.admin.group_resources import GroupLag
     from tidelog.client.consumer.consumer import Consumer
-    from tidelog.spark.pipelines.pipeline import Pipeline, PipelineSettings
+    from tidelog.spark.pipelines.pipeline import Pipeline
+    from tidelog.spark.settings import PipelineSettings
 
 COUNTED_DEAD_LETTERS = 1_000_000
 """Dead letters are counted by reading them, the newest so many at most."""
@@ -102,12 +103,12 @@ def count_dead_letters(admin: Admin, settings: PipelineSettings) -> Counter[str]
     """Dead letters by pipeline; None where the topic is not there yet."""
     from tidelog.client import Consumer
 
-    described = admin.describe_topics([events.DEAD_LETTERS])[events.DEAD_LETTERS]
+    described = admin.describe_topics([DEAD_LETTERS])[DEAD_LETTERS]
     if described.error is not None and described.error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return None
     described.raise_for_error()
     with Consumer(_letter_reader(settings)) as consumer:
-        return _count(consumer, [(events.DEAD_LETTERS, each.partition) for each in described.partitions])
+        return _count(consumer, [(DEAD_LETTERS, each.partition) for each in described.partitions])
 
 
 class DeadLetterCounts:
@@ -123,11 +124,11 @@ class DeadLetterCounts:
         from tidelog.client import Consumer
 
         if self._consumer is None:
-            described = admin.describe_topics([events.DEAD_LETTERS])[events.DEAD_LETTERS]
+            described = admin.describe_topics([DEAD_LETTERS])[DEAD_LETTERS]
             if described.error is not None:
                 return None
             self._consumer = Consumer(_letter_reader(self._settings))
-            _assign(self._consumer, [(events.DEAD_LETTERS, each.partition) for each in described.partitions])
+            _assign(self._consumer, [(DEAD_LETTERS, each.partition) for each in described.partitions])
         _read_to_the_end(self._consumer, self._counted)
         return Counter(self._counted)
 

@@ -1,9 +1,8 @@
-"""Makes sure that the topics of the pipelines exist, the compacted ones compacted, and that those which
-promise to keep what they were given do.
+"""Creates the topics of pipelines, and keeps the promise of those that shall lose no record.
 
-Called before a pipeline or the generator starts. Topics that are there stay as they are, but for one thing:
-a topic of ``events.KEPT`` that has no retention of its own, because somebody else has
-created it, gets that of the pipelines. A retention that an operator has set stays.
+Called before a pipeline starts. A topic that exists stays as it is, with one exception: a topic that is
+``kept`` (:class:`PipelineTopic`) and has no retention of its own gets an unlimited one. A retention that an
+operator has set stays.
 """
 
 from __future__ import annotations
@@ -13,38 +12,35 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.pipelines.framework.events import COMPACTED, KEPT, KINDS, OUTPUTS
-from tidelog.spark.pipelines.pipeline import PipelineSettings
-from tidelog.spark.pipelines.source import client_options
+from tidelog.spark.pipelines.pipeline import KEPT_FOREVER, PipelineTopic
+from tidelog.spark.settings import PipelineSettings, client_options
 
 if TYPE_CHECKING:
     from tidelog.client import Admin
 
-ALL = (*(kind.topic for kind in KINDS), *OUTPUTS)
 PARTITIONS = 4
-FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 
 logger = logging.getLogger(__name__)
 
 
 def ensure_topics(
     settings: PipelineSettings,
-    topics: Iterable[str] = ALL,
+    topics: Iterable[PipelineTopic],
     *,
     partitions: int = PARTITIONS,
     replication_factor: int = -1,
 ) -> list[str]:
-    """Create the topics that are missing and return their names; none where somebody has seen to them."""
+    """Create the topics that are missing and return their names; none with ``settings.topics_exist``."""
     if settings.topics_exist:
         return []
     from tidelog.client import Admin, NewTopic
 
-    wanted = list(dict.fromkeys(topics))
+    wanted = {topic.name: topic for topic in topics}
     with Admin(client_options(settings)) as admin:
         there = {topic.name for topic in admin.list_topics()}
         missing = [
-            NewTopic(name, partitions, replication_factor, configs=_configs(name))
-            for name in wanted
+            NewTopic(name, partitions, replication_factor, configs=topic.configs)
+            for name, topic in wanted.items()
             if name not in there
         ]
         created = []
@@ -52,16 +48,10 @@ def ensure_topics(
             if result.error is None:
                 created.append(result.name)
             elif result.error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
-                # Somebody else may have been quicker; every other refusal is told.
+                # Another process may have been faster; every other refusal is reported.
                 raise result.error
-        _keep(admin, [name for name in wanted if name in KEPT and name not in created])
+        _keep(admin, [name for name, topic in wanted.items() if topic.kept and name not in created])
     return created
-
-
-def _configs(topic: str) -> dict[str, str | None]:
-    if topic in COMPACTED:
-        return {"cleanup.policy": "compact"}
-    return dict(FOR_EVER) if topic in KEPT else {}
 
 
 def _keep(admin: Admin, topics: list[str]) -> None:
@@ -72,13 +62,13 @@ def _keep(admin: Admin, topics: list[str]) -> None:
     refused: dict[str, KafkaError] = {}
     changes = {}
     try:
-        for found in admin.describe_configs(resources, names=FOR_EVER) if resources else ():
+        for found in admin.describe_configs(resources, names=KEPT_FOREVER) if resources else ():
             if found.error is not None:
                 refused[found.resource.name] = found.error
                 continue
             own = {each.name for each in found.entries if each.source is ConfigSource.DYNAMIC_TOPIC_CONFIG}
             if not own:
-                changes[found.resource] = [AlterConfigOp(name, value) for name, value in FOR_EVER.items()]
+                changes[found.resource] = [AlterConfigOp(name, value) for name, value in KEPT_FOREVER.items()]
         for result in admin.alter_configs(changes) if changes else ():
             if result.error is not None:
                 refused[result.resource.name] = result.error

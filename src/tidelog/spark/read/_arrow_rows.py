@@ -2,7 +2,7 @@
 
 Keys, values, offsets and headers stay where the codec has put them; times are multiplied (Spark counts in
 microseconds) and the topic is repeated from a buffer that is kept. The schema is exactly the one that PySpark
-derives from the data source's, which it insists on. Used by ``spark.range_reader``.
+derives from the data source's, which it insists on. Used by ``spark.read._range_reader``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A value is taken whole or not at all: one that is no JSON object with fields of the types in ``valueSchema``
 becomes null, and its bytes go to the column ``corruptValue``. Fields that the schema does not name are passed
 over; fields that a value lacks are null. Times are ISO 8601 (without an offset: UTC), binary fields base64,
-decimals numbers or text. Used by ``spark.arrow_rows``.
+decimals numbers or text. Used by ``spark.read._arrow_rows``.
 """
 
 from __future__ import annotations

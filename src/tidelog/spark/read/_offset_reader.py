@@ -1,9 +1,9 @@
 """Asks the cluster which partitions there are and which offsets they have: the driver's half of reading.
 
 Every question is tried ``fetchOffset.numRetries`` times more where the answer is an error that may pass;
-leaders that are away are waited for, some minutes, as long as any broker answers (``spark.silence``). One
+leaders that are away are waited for, some minutes, as long as any broker answers (``runtime.silence``). One
 admin client is opened when the first question comes, and serves until :meth:`OffsetReader.close`. Used by
-``spark.batch_reader`` and ``spark.stream_reader``.
+``spark.read._batch_reader`` and ``spark.read._stream_reader``.
 """
 
 from __future__ import annotations

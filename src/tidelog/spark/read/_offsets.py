@@ -9,7 +9,7 @@ It tells a topic that was deleted and made anew from the one that was read. No t
 Spark's connector finds no offsets there and goes on; a checkpoint of its has no ids, and gets them with the
 next micro-batch. Brokers before Kafka 2.8 have none to give.
 
-A *limit* is what a job says about where to begin or to end. ``spark.offset_reader`` turns it into offsets.
+A *limit* is what a job says about where to begin or to end. ``read._offset_reader`` turns it into offsets.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ that the task reads, and where that block is lost the task runs Python and reads
 Invariant: the tasks of a micro-batch and their rows are the same whether rows were prefetched or not; nothing
 but time depends on it. So whatever goes wrong here (a broker that is away, records that are gone, too many
 bytes) is left to the task, which waits longer, counts what is lost, and fails as it always did. Used by
-``spark.stream_reader``, in the one process that plans a query.
+``spark.read._stream_reader``, in the one process that plans a query.
 """
 
 from __future__ import annotations

@@ -2,15 +2,15 @@
 
 One instance lives in a Python process beside the driver for as long as the query runs, and is asked by Spark
 for offsets; copies of it read on executors, and use nothing but the options. Where a query goes on is kept by
-Spark's checkpoint alone. Each micro-batch is reported beside it (``spark.query_reporter``).
+Spark's checkpoint alone. Each micro-batch is reported beside it (``spark.report._query_reporter``).
 
 New partitions, and new topics that match a pattern, are read from their first offset on. Partitions that are
 gone and logs that have become shorter are data loss, counted as far as the last known end says. So is a topic
-that was deleted and made anew, which its id tells (``spark.offsets``): it is read from its first offset on,
+that was deleted and made anew, which its id tells (``read._offsets``): it is read from its first offset on,
 if the query may go on. A micro-batch is planned by a pure function of its two offsets, so a batch that is run
 again has the same tasks.
 
-The rows of a small micro-batch go to Spark together with its plan (``spark.prefetch``). PySpark asks nobody
+The rows of a small micro-batch go to Spark together with its plan (``read._prefetch``). PySpark asks nobody
 for them but its wrapper of simple readers, which limits and reports nothing, so that a reader passes for that
 wrapper for as long as it has rows to give: from ``partitions`` until ``getCache``, which follow one another.
 """

@@ -1,4 +1,4 @@
-"""What rows a task has written, in three numbers: kept in epoch records, computed by ``write.write_digest``."""
+"""The content of the rows that a task has written, as three numbers; ``write.write_digest`` computes them."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ Spark hands over every option that a job has set as text, its name in any case. 
 them by a table: the data source's own ones become typed values, those that begin with ``kafka.`` go to
 Tidelog's client, which has a table of its own, and everything else is refused with the nearest name.
 
-``SOURCE_OPTIONS`` below are the ones of reading, with the rules between them in ``spark.source_options``;
-those of writing are in ``spark.write_options``.
+``SOURCE_OPTIONS`` below are the ones of reading, with the rules between them in ``read._source_options``;
+those of writing are in ``spark.write.write_options``.
 
 Invariant: a value that gets past here is well-formed; whether options fit one another is the next module's.
-Everything here is picklable and free of Spark. How tasks log in is ``spark.executor_login``'s.
+Everything here is picklable and free of Spark. How tasks log in is ``spark.runtime._executor_login``'s.
 """
 
 from __future__ import annotations
@@ -182,8 +182,8 @@ SOURCE_OPTIONS = ConfigDef(
             "string",
             "list",
             "What the column `headers` is: `list`, as in Spark's connector, or `packed`, bytes that "
-            "`tidelog.spark.read.packed_headers.unpacked` reads. A list costs Spark 15 µs a row on its way to a "
-            "function in Python, even where there are no headers.",
+            "`tidelog.spark.read.packed_headers.unpacked` reads. A list costs Spark 15 µs a row on its "
+            "way to a function in Python, even where there are no headers.",
             one_of("list", "packed"),
         ),
         option(

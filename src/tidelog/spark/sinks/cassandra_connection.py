@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cassandra.cluster import Cluster, Session
     from cassandra.query import PreparedStatement
 
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 CONNECT_TIMEOUT_S = 10.0
 REQUEST_TIMEOUT_S = 10.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.lake import Lake
 from tidelog.spark.sinks.sqlite import SqliteTables
 from tidelog.spark.sinks.table import ChangingTableSink

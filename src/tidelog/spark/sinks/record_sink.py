@@ -21,7 +21,7 @@ from uuid import uuid4
 
 import pyarrow as pa
 
-from tidelog.spark.pipelines.source import connector_options
+from tidelog.spark.settings import connector_options
 from tidelog.spark.sinks.partition_work import work_on_partitions
 from tidelog.spark.sinks.table import Batch
 from tidelog.spark.write._batch_writer import finish_write
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 RECORD = ("topic", "key", "value", "headers")
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))

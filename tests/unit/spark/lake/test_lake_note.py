@@ -9,7 +9,7 @@ from tests.unit.spark.lake.rig import catalog, collect, new_table
 
 from tidelog.spark.lake.catalog import LakeCatalog
 from tidelog.spark.lake.lake_note import LakeError, LakeNote, LakeSettings, lake_note, wanted_note
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_lake
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.pipelines.registry import PIPELINES, load
+from tidelog.spark.settings import PipelineSettings
 
 
 @pytest.mark.parametrize(

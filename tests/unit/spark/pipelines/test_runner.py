@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline
 from tidelog.spark.pipelines.runner import MAX_RESTARTS, PipelineFailed, PipelineRunner, was_too_slow
+from tidelog.spark.settings import PipelineSettings
 
 SLOW = """Job aborted: org.apache.spark.SparkException: Python worker failed to connect back.
 Caused by: java.net.SocketTimeoutException: Accept timed out"""

@@ -13,8 +13,8 @@ import pytest
 
 from tidelog.pipelines.framework import alert_job
 from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
-from tidelog.spark.pipelines.pipeline import PipelineSettings
 from tidelog.spark.runtime.scratch_directory import remove_leftovers, scratch_directory
+from tidelog.spark.settings import PipelineSettings
 
 _WORKING = """
 import sys

@@ -20,7 +20,7 @@ from tidelog.spark.cassandra_options import (
     check_keyspace,
 )
 from tidelog.spark.pipelines import registry
-from tidelog.spark.pipelines.pipeline import PipelineSettings
+from tidelog.spark.settings import PipelineSettings
 
 SECRET = "correct horse"
 

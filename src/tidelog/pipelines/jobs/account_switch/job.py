@@ -8,8 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INCIDENTS, LOGIN
+from tidelog.pipelines.framework.topics import ALL as TOPICS
 from tidelog.pipelines.jobs.account_switch.schema import NAME
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,4 +46,9 @@ PIPELINE = Pipeline(
     ),
     start=start,
     backfill=backfill,
+    preload=(
+        "tidelog.pipelines.framework.alert_tasks",
+        "tidelog.pipelines.jobs.account_switch.detector",
+    ),
+    topics=TOPICS,
 )

@@ -15,7 +15,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework import events
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.pipelines.framework.topics import ALL as TOPICS
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -39,7 +41,7 @@ def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _prepare(settings: PipelineSettings) -> None:
     """A source does not start without its topics."""
-    from tidelog.spark.pipelines.topics import ensure_topics
+    from tidelog.pipelines.framework.topics import ensure_topics
 
     ensure_topics(settings, (*PIPELINE.inputs, events.DEAD_LETTERS))
 
@@ -136,4 +138,9 @@ PIPELINE = Pipeline(
     outputs=tuple(f"lake and table {kind.name}" for kind in events.LOGS),
     start=_start,
     backfill=_backfill,
+    preload=(
+        "tidelog.pipelines.framework.parsing",
+        "tidelog.pipelines.jobs.collect.task_work",
+    ),
+    topics=TOPICS,
 )

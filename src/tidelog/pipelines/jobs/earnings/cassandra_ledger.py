@@ -34,7 +34,7 @@ from tidelog.spark.sinks.cassandra_writer import read_rows, write_rows
 from tidelog.spark.sinks.table import ColumnSpec, ColumnType, TableSpec
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 USERS_PER_CHUNK = 5_000
 

@@ -11,8 +11,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework import events
+from tidelog.pipelines.framework.topics import ALL as TOPICS
 from tidelog.pipelines.jobs.earnings.schema import TABLES, TOPIC
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,9 +44,9 @@ def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _prepare(settings: PipelineSettings) -> LedgerParts:
     """A source does not start without its topics, nor a task without its tables."""
+    from tidelog.pipelines.framework.topics import ensure_topics
     from tidelog.pipelines.jobs.earnings.ledger import prepare_ledger
     from tidelog.pipelines.jobs.earnings.parts import ledger_parts
-    from tidelog.spark.pipelines.topics import ensure_topics
 
     _check(settings)
     ensure_topics(settings, (*PIPELINE.inputs, TOPIC, events.DEAD_LETTERS))
@@ -151,4 +153,6 @@ PIPELINE = Pipeline(
     start=_start,
     backfill=_backfill,
     check=_check,
+    preload=("tidelog.pipelines.jobs.earnings.part_work",),
+    topics=TOPICS,
 )

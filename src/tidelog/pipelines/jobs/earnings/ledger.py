@@ -17,7 +17,7 @@ from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarning
 
 if TYPE_CHECKING:
     from tidelog.pipelines.jobs.earnings.parts import LedgerParts
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 
 class Ledger(Protocol):

@@ -41,7 +41,7 @@ from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink
 from tidelog.spark.write.write_message import WriteOutcome, WrittenTask
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 Unpack = Callable[[int, Iterator[Parcel]], Iterable[str]]
 

@@ -23,7 +23,7 @@ from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 DEFAULT_PARTS = 4
 MAXIMUM_PARTS = 1024

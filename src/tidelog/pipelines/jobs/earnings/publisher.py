@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Self
 
 from tidelog.errors import TidelogError
 from tidelog.pipelines.jobs.earnings.schema import TOPIC, UserEarnings, state_json
-from tidelog.spark.pipelines.source import connector_options
 from tidelog.spark.report.content_digest import ContentDigest
 from tidelog.spark.report.epoch_record import EpochRecord, task_name
 from tidelog.spark.runtime.silence import NoBrokerError
+from tidelog.spark.settings import connector_options
 from tidelog.spark.write.epoch_producer import EpochProducer
 from tidelog.spark.write.write_options import write_options
 
 if TYPE_CHECKING:
     from tidelog.client.producer.producer import Producer
     from tidelog.pipelines.jobs.earnings.ledger import Ledger
-    from tidelog.spark.pipelines.pipeline import PipelineSettings
+    from tidelog.spark.settings import PipelineSettings
 
 logger = logging.getLogger(__name__)
 

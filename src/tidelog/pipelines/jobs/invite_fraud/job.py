@@ -9,8 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, INVITE_FRAUD_ALERTS
+from tidelog.pipelines.framework.topics import ALL as TOPICS
 from tidelog.pipelines.jobs.invite_fraud.schema import NAME
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,4 +47,9 @@ PIPELINE = Pipeline(
     ),
     start=start,
     backfill=backfill,
+    preload=(
+        "tidelog.pipelines.framework.alert_tasks",
+        "tidelog.pipelines.jobs.invite_fraud.detector",
+    ),
+    topics=TOPICS,
 )

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidelog.pipelines.framework import events
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, PipelineSettings, TimeRange
+from tidelog.pipelines.framework.rewards_settings import RewardsSettings
+from tidelog.pipelines.framework.topics import ALL as TOPICS
+from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
+from tidelog.spark.settings import PipelineSettings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +38,7 @@ def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 def _prepare(settings: PipelineSettings) -> None:
     """A source does not start without its topics."""
-    from tidelog.spark.pipelines.topics import ensure_topics
+    from tidelog.pipelines.framework.topics import ensure_topics
 
     ensure_topics(settings, (*PIPELINE.inputs, events.USER_REGIONS, events.DEAD_LETTERS))
 
@@ -73,7 +76,8 @@ def _reader(settings: PipelineSettings) -> Callable[[], Reading]:
     from tidelog.pipelines.jobs.phone_region.enriching import Reading
 
     phones = PhonesOfSettings(settings)
-    return lambda: Reading(phones.now(), settings.phones.country, settings.phones.language)
+    given = settings.extension(RewardsSettings).phones
+    return lambda: Reading(phones.now(), given.country, given.language)
 
 
 def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
@@ -110,4 +114,6 @@ PIPELINE = Pipeline(
     outputs=(f"topic {events.USER_REGIONS}", "table user_regions"),
     start=_start,
     backfill=_backfill,
+    preload=("tidelog.pipelines.jobs.phone_region.task_work",),
+    topics=TOPICS,
 )
