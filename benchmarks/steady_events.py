@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 
 from tidelog import Producer
-from tidelog.client.producer.table_writer import TableFuture
+from tidelog.client.producer._send_batch.table_writer import TableFuture
 from tidelog.pipelines.generator.traffic import Traffic, TrafficSettings
 
 TICK_MS = 100

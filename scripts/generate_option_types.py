@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypedDict
 
-from tidelog.client.type_variables import K, V
+from tidelog.client._type_variables import K, V
 
 if TYPE_CHECKING:
     import os

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tidelog.broker.access.required_access import REQUIRED, Access, Need
-from tidelog.client.metric_catalog import FAMILIES as CLIENT_FAMILIES
-from tidelog.client.metric_catalog import WITHOUT_MEANING, is_kafkas
+from tidelog.client._metric_catalog import FAMILIES as CLIENT_FAMILIES
+from tidelog.client._metric_catalog import WITHOUT_MEANING, is_kafkas
 from tidelog.client.options import admin, consumer, producer
 from tidelog.client.options import unsupported as unsupported_by_clients
 from tidelog.client.options.old_names import OLD_OPTIONS, OLD_VALUES
@@ -247,8 +247,8 @@ def render_metrics() -> str:
 
 _CLIENT_METRICS_INTRODUCTION = """# Figures of the clients
 
-Printed by `scripts/generate_reference.py` from `client/metric_catalog.py`; do not edit. What `metrics()` of a
-client returns and its reporters receive, by Kafka's groups and names; see
+Printed by `scripts/generate_reference.py` from `client/_metric_catalog.py`; do not edit. What `metrics()` of
+a client returns and its reporters receive, by Kafka's groups and names; see
 [the Python client](client.md#metrics-and-logs). Every metric also has the tag `client-id`. A star
 marks metrics that Java's clients do not have.
 """

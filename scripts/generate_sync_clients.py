@@ -89,7 +89,7 @@ SYNCHRONOUS_NAMES = {
 _ASYNC_SYNTAX = re.compile(r"\basync (?=with\b|for\b|def\b)|\bawait (?=[\w.]+\()")
 _ASYNC_NAMES = re.compile(rf"\b({'|'.join(SYNCHRONOUS_NAMES)})\b")
 
-_READ_HERE = {"read_here": "from tidelog.client.loop_thread import read_here"}
+_READ_HERE = {"read_here": "from tidelog.client._loop_thread import read_here"}
 """What the generated part uses and the core does not."""
 
 Method = ast.FunctionDef | ast.AsyncFunctionDef

@@ -3,7 +3,7 @@
 kazoo gives every connection the whole session timeout. A machine that does not answer, tried first, would
 cost a broker its session while the other servers are well; Java's client divides the time among them, too.
 
-Used by ``metadata.zookeeper`` and ``client.old_offsets``.
+Used by ``metadata.zookeeper`` and ``client._old_offsets``.
 """
 
 from __future__ import annotations

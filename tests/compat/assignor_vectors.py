@@ -20,8 +20,8 @@ from typing import Any
 
 from foreign import toolchain
 
+from tidelog.client.group.assignors._sticky_claims import Claim
 from tidelog.client.group.assignors.sticky import encode_claim
-from tidelog.client.group.assignors.sticky_claims import Claim
 from tidelog.ids import TopicPartition
 
 VECTORS = Path(__file__).resolve().parents[1] / "unit" / "client" / "group" / "assignor_vectors.json"

@@ -19,10 +19,10 @@ from foreign import toolchain
 from tests.compat.mixed_cluster import JARS, KAFKA, TIDELOG, MixedCluster, without_features
 from tests.rigs.certificates import Certificates
 
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.from_options import network_settings
 from tidelog.client.options import ADMIN as ADMIN_OPTIONS
 from tidelog.client.options import ClientConfig
-from tidelog.client.options.network import network_settings
 from tidelog.wire.schema import Payload
 
 ADMIN, ADMIN_PASSWORD = "admin", "the brokers' word"

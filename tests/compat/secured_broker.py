@@ -31,10 +31,10 @@ from tests.integration.sasl_setup import Issuer
 from tests.rigs.certificates import Certificates
 
 from tidelog import Admin, NewTopic
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.from_options import network_settings
 from tidelog.client.options import ADMIN as ADMIN_OPTIONS
 from tidelog.client.options import ClientConfig
-from tidelog.client.options.network import network_settings
 from tidelog.wire.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,

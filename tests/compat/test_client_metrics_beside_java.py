@@ -13,9 +13,9 @@ from foreign.broker_process import BrokerProcess
 from tests.compat.conftest import available
 
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from tidelog.client.admin.quota_retry import ThrottlingQuotaExceededError
+from tidelog.client._metric_catalog import FAMILIES, WITHOUT_MEANING, is_kafkas
+from tidelog.client.admin._quota_retry import ThrottlingQuotaExceededError
 from tidelog.client.admin.quotas import QuotaAlteration
-from tidelog.client.metric_catalog import FAMILIES, WITHOUT_MEANING, is_kafkas
 from tidelog.client.metrics import Figures
 
 RECORDS = 500

@@ -19,11 +19,11 @@ from tests.rigs.certificates import Certificates
 from tests.rigs.waiting import wait_until
 
 from tidelog import Admin, Consumer, Producer, TopicPartition
-from tidelog.client.address import Address
-from tidelog.client.cluster import Cluster
+from tidelog.client._address import Address
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.from_options import network_settings
 from tidelog.client.errors import AuthenticationError, BrokerUnreachableError
 from tidelog.client.options import ADMIN, ClientConfig
-from tidelog.client.options.network import network_settings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.spark.runtime._executor_login import DriverLogin
 from tidelog.wire.messages.alter_user_scram_credentials import (
@@ -268,9 +268,9 @@ def test_a_token_that_has_expired_is_refused_with_the_brokers_reason(secured: Se
 
 
 def test_a_mechanism_that_the_broker_lacks_is_an_error_that_lists_those_it_has(secured: Secured) -> None:
-    from tidelog.client.security import Security
-    from tidelog.client.security.mechanisms import Dialogue, plain
-    from tidelog.client.security.sasl import SaslLogin
+    from tidelog.client._network.security import Security
+    from tidelog.client._network.security.mechanisms import Dialogue, plain
+    from tidelog.client._network.security.sasl import SaslLogin
 
     async def begin(_: Address) -> Dialogue:
         return plain("alice", "x")

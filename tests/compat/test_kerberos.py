@@ -26,10 +26,10 @@ from tests.rigs.raw_client import RawClient
 from tests.rigs.sasl_broker import authenticate, shake_hands
 
 from tidelog import Admin, Consumer, NewTopic, Producer, TopicPartition
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.from_options import network_settings
 from tidelog.client.errors import AuthenticationError
 from tidelog.client.options import ADMIN, ClientConfig
-from tidelog.client.options.network import network_settings
 from tidelog.errors import ConfigError, ErrorCode
 from tidelog.security.kerberos import library
 from tidelog.security.kerberos.context import Context

@@ -28,8 +28,8 @@ from kazoo.protocol.connection import _CONNECTION_DROP, _SESSION_EXPIRED
 from kazoo.protocol.states import KeeperState
 from tests.rigs.waiting import until
 
-from tidelog.client import old_offsets
-from tidelog.client.old_offsets import OldOffsetsError, read_old_group
+from tidelog.client import _old_offsets as old_offsets
+from tidelog.client._old_offsets import OldOffsetsError, read_old_group
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ConfigError
 from tidelog.metadata.store import Create, SessionExpired, SessionState, Set, TooLargeError

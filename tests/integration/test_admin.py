@@ -30,10 +30,10 @@ from tidelog import (
     ResourceType,
     TopicPartition,
 )
+from tidelog.client._loop_thread import LoopThread
 from tidelog.client.admin.cluster_resources import ElectionType, FeatureUpdate, UpgradeType
 from tidelog.client.admin.group_resources import GroupState, GroupType
 from tidelog.client.admin.transaction_resources import TransactionState
-from tidelog.client.loop_thread import LoopThread
 from tidelog.client.resources import TopicDescription
 
 WAIT_S = 30.0

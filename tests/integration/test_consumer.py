@@ -28,8 +28,8 @@ from tidelog.client.consumer.errors import (
     RecordDeserializationError,
     WakeupError,
 )
-from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.errors import ClientClosedError
+from tidelog.client.subscription.partition_state import OffsetAndMetadata
 from tidelog.errors import ConfigError, KafkaError
 
 Open = Callable[..., Any]

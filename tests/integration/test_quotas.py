@@ -13,7 +13,7 @@ from confluent_kafka import TopicPartition
 from tests.integration.command_line import CommandLine
 
 import tidelog.client as ours
-from tidelog.client.admin.quota_retry import ThrottlingQuotaExceededError
+from tidelog.client.admin._quota_retry import ThrottlingQuotaExceededError
 from tidelog.client.admin.quotas import ANY_NAME, ClientQuotas, QuotaAlteration
 from tidelog.client.admin.scram_users import ScramDeletion, ScramUpsertion
 from tidelog.errors import ErrorCode

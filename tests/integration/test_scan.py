@@ -23,8 +23,8 @@ from tests.rigs.waiting import wait_until
 
 import tidelog
 from tidelog import ConfigError, ErrorCode, KafkaError, Producer
-from tidelog.client.scanning.scan_source import ScanStatistics
-from tidelog.client.scanning.topic_scan import TopicScan
+from tidelog.client.scanning._scan_source import ScanStatistics
+from tidelog.client.scanning._topic_scan import TopicScan
 from tidelog.ids import TopicPartition
 from tidelog.testing import LocalBroker
 from tidelog.testing import broker as run_broker

@@ -36,7 +36,7 @@ from tidelog import (
     TransactionAbortableError,
     TransactionStateError,
 )
-from tidelog.client.producer.batch_input import InvalidRecordError
+from tidelog.client.producer._send_batch.batch_input import InvalidRecordError
 from tidelog.client.producer.errors import TransactionAbortedError
 from tidelog.client.serialization import SerializationError
 from tidelog.ids import TopicPartition

@@ -18,7 +18,7 @@ import pytest
 from tests.integration.sink_output import committed_values
 
 from tidelog.client.admin.admin import Admin
-from tidelog.client.producer.transactions import PreparedTransaction
+from tidelog.client.producer._transaction_calls import PreparedTransaction
 from tidelog.client.resources import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.spark.report.content_digest import ContentDigest

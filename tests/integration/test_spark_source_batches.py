@@ -14,17 +14,17 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 from tests.integration.spark_topics import Stream, fill, options, read_batch, schema_of
 
+from tidelog.client._offsets import list_offsets
+from tidelog.client._ranges import range_fetcher
+from tidelog.client._ranges.fetch_link import link_for
+from tidelog.client._ranges.offset_range import OffsetRange
 from tidelog.client.errors import (
     BrokerUnreachableError,
     ClientError,
     ConnectionLostError,
     RequestTimeoutError,
 )
-from tidelog.client.offsets import list_offsets
 from tidelog.client.producer.producer import Producer
-from tidelog.client.ranges import range_fetcher
-from tidelog.client.ranges.fetch_link import link_for
-from tidelog.client.ranges.offset_range import OffsetRange
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.spark.read import _offset_reader as offset_reader

@@ -9,7 +9,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from tests.integration.spark_topics import Stream, fill, offsets, options, without_ids
 
 from tidelog.client import metadata
-from tidelog.client.ranges import range_fetcher
+from tidelog.client._ranges import range_fetcher
 from tidelog.errors import ConfigError, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.spark.read import _offset_reader as offset_reader

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.rigs.raw_client import RawClient
 
-from tidelog.client.security.mechanisms import Dialogue, oauthbearer, plain
-from tidelog.client.security.scram import scram
+from tidelog.client._network.security.mechanisms import Dialogue, oauthbearer, plain
+from tidelog.client._network.security.scram import scram
 from tidelog.errors import ErrorCode
 from tidelog.testing.broker_thread import BrokerThread
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse

@@ -141,7 +141,7 @@ class BrokerPages:
         return places
 
     def _tls_context(self) -> ssl.SSLContext:
-        from tidelog.client.security.tls import tls_context
+        from tidelog.client._network.security.tls import tls_context
 
         assert self._admin.config is not None
         return tls_context(self._admin.config)

@@ -15,8 +15,8 @@ from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import Changes, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, DryRun, JsonOutput, grouped
 from tidelog.cli.suggest import unknown_names, with_suggestion
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
     AlterConfigOp,
     AlterConfigOpType,

@@ -16,8 +16,8 @@ from tidelog.cli.failure import WrongUsage
 from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Connection
 
 if TYPE_CHECKING:
+    from tidelog.client._network.cluster import Cluster
     from tidelog.client.admin.async_admin import AsyncAdmin
-    from tidelog.client.cluster import Cluster
 
 T = TypeVar("T")
 
@@ -31,9 +31,9 @@ def with_cluster(
     api_timeout_ms: int = API_TIMEOUT_MS,
 ) -> T:
     """Connect, run ``action``, disconnect."""
-    from tidelog.client.cluster import Cluster
+    from tidelog.client._network.cluster import Cluster
+    from tidelog.client._network.from_options import network_settings
     from tidelog.client.options import ADMIN, ClientConfig
-    from tidelog.client.options.network import network_settings
 
     options = client_options(connection)
     servers = str(options["bootstrap.servers"])

@@ -1,19 +1,25 @@
 """Talk to any Kafka cluster of version 2.1 or later, Tidelog's or Apache's.
 
     producer, consumer, admin     the clients: an asyncio core each, a synchronous one generated from it
+    scanning                      topics as tables, for queries
     group                         membership of consumers: classic protocol and KIP-848
-    cluster                       requests to the right broker, once or until a deadline; metadata_updater
-    node_connections, connect     connections: back-off, channels, TLS and SASL (security)
-    connection, receiver          one TCP connection: versions, requests in flight, frames
-    options, settings             Kafka's options of each client; what the network needs of them
-    options.option_types          the same options for type checkers; type_variables: keys and values
-    foreign_methods               methods of other libraries: they work, or the error names ours
-    loop_thread                   the background thread of a synchronous client
-    metrics, traffic              figures under Kafka's names, by families (metric_catalog)
-    observers                     who looks on: reporters, cluster listeners, telemetry (KIP-714)
+    subscription                  what a consumer reads, shared with its membership
+    options                       Kafka's options of each client
+    metadata, resources, errors   what calls return and raise
+    serialization                 serializers and deserializers
+    metrics, reporters            figures under Kafka's names
+    record_reader                 the interface of `tidelog produce --reader`
 
-Nothing here imports the server. The names below are those that most programs need; they are loaded when they
-are first used, and ``tidelog`` offers them too. All others are imported from their modules.
+    _network                      requests to brokers: connections, metadata, retries
+    _telemetry                    reporters, cluster listeners, telemetry (KIP-714)
+    _ranges                       offset ranges in bulk, for scanning and Spark
+    _offsets                      ListOffsets, for admin, consumers and scanning
+    _loop_thread                  the background thread of a synchronous client
+    _foreign_methods              methods of other libraries: they work, or the error names ours
+
+A program imports no module or package whose name begins with ``_``. Nothing here imports the server. The
+names below are those that most programs need; they are loaded when they are first used, and ``tidelog``
+offers them too. All others are imported from their modules.
 """
 
 from __future__ import annotations
@@ -34,8 +40,6 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.failure_policy import Stop as Stop
     from tidelog.client.consumer.health import ConsumerHealth as ConsumerHealth
     from tidelog.client.consumer.interceptors import ConsumerInterceptor as ConsumerInterceptor
-    from tidelog.client.consumer.listener import RebalanceListener as RebalanceListener
-    from tidelog.client.consumer.partition_state import OffsetAndMetadata as OffsetAndMetadata
     from tidelog.client.consumer.stream_consumer import StreamConsumer as StreamConsumer
     from tidelog.client.errors import AuthenticationError as AuthenticationError
     from tidelog.client.errors import BrokerUnreachableError as BrokerUnreachableError
@@ -50,11 +54,11 @@ if TYPE_CHECKING:
     from tidelog.client.options.option_types import ConsumerOptions as ConsumerOptions
     from tidelog.client.options.option_types import ProducerOptions as ProducerOptions
     from tidelog.client.partitioner import partition_for_key as partition_for_key
+    from tidelog.client.producer._buffer_pool import BufferExhaustedError as BufferExhaustedError
     from tidelog.client.producer.async_producer import AsyncProducer as AsyncProducer
     from tidelog.client.producer.batch_result import BatchDeliveryError as BatchDeliveryError
     from tidelog.client.producer.batch_result import BatchResult as BatchResult
     from tidelog.client.producer.batch_result import BatchSourceError as BatchSourceError
-    from tidelog.client.producer.buffer_pool import BufferExhaustedError as BufferExhaustedError
     from tidelog.client.producer.errors import ProducerFencedError as ProducerFencedError
     from tidelog.client.producer.errors import TransactionAbortableError as TransactionAbortableError
     from tidelog.client.producer.errors import TransactionStateError as TransactionStateError
@@ -77,6 +81,8 @@ if TYPE_CHECKING:
     from tidelog.client.scanning.scan import scan as scan
     from tidelog.client.serialization import MsgspecDeserializer as MsgspecDeserializer
     from tidelog.client.serialization import MsgspecSerializer as MsgspecSerializer
+    from tidelog.client.subscription.listener import RebalanceListener as RebalanceListener
+    from tidelog.client.subscription.partition_state import OffsetAndMetadata as OffsetAndMetadata
     from tidelog.errors import ConfigError as ConfigError
     from tidelog.errors import ErrorCode as ErrorCode
     from tidelog.errors import KafkaError as KafkaError
@@ -99,7 +105,7 @@ EXPORTS = {
     "BatchResult": "tidelog.client.producer.batch_result",
     "BatchSourceError": "tidelog.client.producer.batch_result",
     "BrokerUnreachableError": "tidelog.client.errors",
-    "BufferExhaustedError": "tidelog.client.producer.buffer_pool",
+    "BufferExhaustedError": "tidelog.client.producer._buffer_pool",
     "ClientClosedError": "tidelog.client.errors",
     "ClientError": "tidelog.client.errors",
     "CommitFailedError": "tidelog.client.group.errors",
@@ -123,7 +129,7 @@ EXPORTS = {
     "NewPartitions": "tidelog.client.resources",
     "NewTopic": "tidelog.client.resources",
     "NoOffsetForPartitionError": "tidelog.client.consumer.errors",
-    "OffsetAndMetadata": "tidelog.client.consumer.partition_state",
+    "OffsetAndMetadata": "tidelog.client.subscription.partition_state",
     "OffsetSpec": "tidelog.client.resources",
     "Producer": "tidelog.client.producer.producer",
     "ProducerFencedError": "tidelog.client.producer.errors",
@@ -131,7 +137,7 @@ EXPORTS = {
     "ProducerInterceptor": "tidelog.client.producer.interceptors",
     "ProducerOptions": "tidelog.client.options.option_types",
     "ProducerRecord": "tidelog.client.producer.record",
-    "RebalanceListener": "tidelog.client.consumer.listener",
+    "RebalanceListener": "tidelog.client.subscription.listener",
     "RecordDeserializationError": "tidelog.client.consumer.errors",
     "RecordMetadata": "tidelog.client.producer.record",
     "RequestTimeoutError": "tidelog.client.errors",

@@ -10,9 +10,9 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tidelog.client._spec_names import also_called
 from tidelog.client.errors import ClientError
 from tidelog.client.metadata import Node, PartitionMetadata
-from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP, ZERO_UUID, TopicPartition, Uuid
 

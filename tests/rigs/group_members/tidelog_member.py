@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.consumer.consumer import Consumer
-from tidelog.client.consumer.listener import RebalanceListener
-from tidelog.client.consumer.subscription_state import SubscriptionPattern
+from tidelog.client.subscription._subscription_state import SubscriptionPattern
+from tidelog.client.subscription.listener import RebalanceListener
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 

@@ -13,11 +13,11 @@ from tests.simulation.cluster.history import BrokenPromise, History
 from tests.simulation.cluster.machine import PORT
 from tests.simulation.cluster.world import ClusterWorld
 
-from tidelog.client.address import Address
-from tidelog.client.connect import open_connection
-from tidelog.client.connection import Connection
-from tidelog.client.retry import Deadline
-from tidelog.client.settings import NetworkSettings
+from tidelog.client._address import Address
+from tidelog.client._network.connect import open_connection
+from tidelog.client._network.connection import Connection
+from tidelog.client._network.retry import Deadline
+from tidelog.client._network.settings import NetworkSettings
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from tidelog.records.batch import iter_batches

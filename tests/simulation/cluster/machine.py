@@ -307,8 +307,8 @@ def substitutes(rng: random.Random, loop: asyncio.AbstractEventLoop) -> dict[str
     return {
         "tidelog.broker.app.Network": SimDoor,
         "tidelog.broker.app.LogDirs": sim_log_dirs,
-        "tidelog.client.retry.time": SimpleNamespace(monotonic=loop.time),
-        "tidelog.client.retry.random": rng,
+        "tidelog.client._network.retry.time": SimpleNamespace(monotonic=loop.time),
+        "tidelog.client._network.retry.random": rng,
         "tidelog.controller.cluster.controller.random": SimpleNamespace(
             Random=lambda: random.Random(rng.random())
         ),

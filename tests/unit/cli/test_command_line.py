@@ -215,7 +215,7 @@ def test_starting_a_broker_imports_neither_typer_nor_rich() -> None:
         "from tidelog.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print({'typer', 'rich', 'tidelog.client.cluster'} & set(sys.modules), file=sys.stderr)"
+        "print({'typer', 'rich', 'tidelog.client._network.cluster'} & set(sys.modules), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=os.environ)
     assert done.stderr.decode() == "set()\n"

@@ -11,7 +11,7 @@ import pytest
 from tidelog.cli import commands
 from tidelog.cli.connect import client_options
 from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Connection
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.pipelines.framework import detection_report
 from tidelog.pipelines.generator import delivery

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from tidelog.client.address import Address, canonical_addresses, parse_addresses
+from tidelog.client._address import Address, canonical_addresses, parse_addresses
 from tidelog.errors import ConfigError
 
 

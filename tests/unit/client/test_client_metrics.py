@@ -4,6 +4,7 @@ import threading
 
 import pytest
 
+from tidelog.client._network.traffic import Traffic, network_metrics
 from tidelog.client.metrics import (
     ClientMetric,
     Family,
@@ -21,7 +22,6 @@ from tidelog.client.metrics import (
     total,
 )
 from tidelog.client.reporters import MetricsReporter
-from tidelog.client.traffic import Traffic, network_metrics
 
 
 class Clock:

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.aio import AIOConsumer, AIOProducer
 
 import tidelog
-from tidelog.client import foreign_methods
-from tidelog.client.foreign_methods import Meaning
+from tidelog.client import _foreign_methods as foreign_methods
+from tidelog.client._foreign_methods import Meaning
 from tidelog.client.producer.quick_send import RecordFuture
 from tidelog.client.producer.record_future import DeferredRecord
 

@@ -190,8 +190,8 @@ def test_what_the_methods_need_is_imported_from_where_the_core_has_it(root: Path
         from collections.abc import Callable, Coroutine, Iterable, Iterator
         from typing import TYPE_CHECKING, Any, Self
 
+        from tidelog.client._loop_thread import read_here
         from tidelog.client.admin.async_admin import AsyncAdmin, Names
-        from tidelog.client.loop_thread import read_here
         from tidelog.client.resources import NewTopic
 
         if TYPE_CHECKING:

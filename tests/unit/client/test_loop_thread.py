@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tidelog.client._loop_thread import LoopThread
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.loop_thread import LoopThread
 
 
 @pytest.fixture
@@ -114,7 +114,7 @@ def test_a_closed_thread_refuses_and_closing_again_is_no_harm(thread: LoopThread
 
 def test_a_program_that_closes_nothing_ends_and_runs_what_remains_to_be_done() -> None:
     done = run_program("""
-        from tidelog.client.loop_thread import LoopThread
+        from tidelog.client._loop_thread import LoopThread
 
         async def flush():
             print("flushed")
@@ -132,7 +132,7 @@ def test_a_forked_child_gets_an_error_that_says_so_and_the_parent_goes_on() -> N
     done = run_program("""
         import os, sys
         from tidelog.client.errors import ClientClosedError
-        from tidelog.client.loop_thread import LoopThread
+        from tidelog.client._loop_thread import LoopThread
 
         thread = LoopThread("a producer")
         async def value():
@@ -157,7 +157,7 @@ def test_a_forked_child_gets_an_error_that_says_so_and_the_parent_goes_on() -> N
 def test_a_client_hears_of_a_fork_in_the_child_alone() -> None:
     done = run_program("""
         import os
-        from tidelog.client.loop_thread import LoopThread
+        from tidelog.client._loop_thread import LoopThread
 
         heard = []
         thread = LoopThread("a producer", on_fork=heard.append)

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tidelog.broker.cluster.peer_broker import PeerBroker, PeerEndpoint
-from tidelog.client.connection import RequestBuilder
-from tidelog.client.retry import Deadline
+from tidelog.client._network.connection import RequestBuilder
+from tidelog.client._network.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.wire.schema import Payload
 

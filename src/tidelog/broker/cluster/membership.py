@@ -28,7 +28,7 @@ from tidelog.broker.cluster.throttles import Throttles
 from tidelog.broker.fetch.nearest_replica import RACK_AWARE, NearestReplica
 from tidelog.broker.membership import RestOfBroker, Serve
 from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
-from tidelog.client.address import Address
+from tidelog.client._address import Address
 from tidelog.clock import Clock
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.options.topic_options import TopicConfig

@@ -14,12 +14,12 @@ from math import inf
 from time import monotonic
 from typing import NamedTuple, TypeVar
 
-from tidelog.client.address import Address
-from tidelog.client.connect import open_connection
-from tidelog.client.connection import Connection, RequestBuilder
+from tidelog.client._address import Address
+from tidelog.client._network.connect import open_connection
+from tidelog.client._network.connection import Connection, RequestBuilder
+from tidelog.client._network.retry import Deadline
+from tidelog.client._network.settings import NetworkSettings
 from tidelog.client.errors import BrokerUnreachableError
-from tidelog.client.retry import Deadline
-from tidelog.client.settings import NetworkSettings
 from tidelog.errors import TidelogError
 from tidelog.wire.schema import Payload
 

@@ -15,11 +15,11 @@ import ssl
 from typing import TYPE_CHECKING, cast
 
 from tidelog.broker.access.authentication.mechanisms import jaas_options, jaas_trust
-from tidelog.client.address import Address
-from tidelog.client.security import Security, SecurityProtocol
-from tidelog.client.security.mechanisms import Dialogue, plain
-from tidelog.client.security.sasl import SaslLogin, oauth_login
-from tidelog.client.security.scram import scram
+from tidelog.client._address import Address
+from tidelog.client._network.security import Security, SecurityProtocol
+from tidelog.client._network.security.mechanisms import Dialogue, plain
+from tidelog.client._network.security.sasl import SaslLogin, oauth_login
+from tidelog.client._network.security.scram import scram
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.config.listeners import Listener
 from tidelog.config.sasl_settings import BrokerLogin, TicketLogin, TokenLogin
@@ -31,8 +31,8 @@ from tidelog.security.tls.rotation import FileState, file_state
 from tidelog.security.tls.settings import TlsSettings, read_settings
 
 if TYPE_CHECKING:
-    from tidelog.client.connection import Connection
-    from tidelog.client.retry import Deadline
+    from tidelog.client._network.connection import Connection
+    from tidelog.client._network.retry import Deadline
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ def _made_of(login: BrokerLogin) -> object:
 def _sasl(login: BrokerLogin) -> SaslLogin:
     if isinstance(login, TicketLogin):
         # Not before: all of it is needed where there is Kerberos alone.
-        from tidelog.client.security.gssapi import gssapi_login
+        from tidelog.client._network.security.gssapi import gssapi_login
 
         return gssapi_login(login.kerberos, login.service, login.option)
 

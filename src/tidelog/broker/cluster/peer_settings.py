@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.broker.network.network_settings import socket_buffer
-from tidelog.client.settings import NetworkSettings
+from tidelog.client._network.settings import NetworkSettings
 from tidelog.config.broker_config import BrokerConfig
 
 if TYPE_CHECKING:
-    from tidelog.client.security import Security
+    from tidelog.client._network.security import Security
 
 
 class PeerSettings:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tidelog.broker.cluster.peer_broker import PeerBroker
-from tidelog.client.connection import Body
+from tidelog.client._network.connection import Body
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError, WireError
 from tidelog.ids import TopicPartition, Uuid

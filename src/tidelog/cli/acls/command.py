@@ -20,8 +20,8 @@ from tidelog.cli.connect import with_admin
 from tidelog.cli.failure import WrongUsage, report_failures
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, printable, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
-from tidelog.client.admin.access_explanation import BrokerAccess, Explanation, explain
-from tidelog.client.admin.acls import create_acls, delete_acls, describe_acls
+from tidelog.client.admin._access_explanation import BrokerAccess, Explanation, explain
+from tidelog.client.admin._acls import create_acls, delete_acls, describe_acls
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.security.acls.model import WILDCARD, AclBinding, Operation, PatternType, Permission
 from tidelog.security.acls.supported import SUPPORTED_OPERATIONS

@@ -15,8 +15,8 @@ from tidelog.cli.connect import parse_assignments, with_cluster
 from tidelog.cli.foreground import make_directory
 from tidelog.cli.output import examples, print_json, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import ConfigResource, ResourceType
 
 app = typer.Typer()

@@ -18,6 +18,7 @@ from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import Changes, counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.values import parse_choices
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import (
     GroupDescription,
@@ -27,7 +28,6 @@ from tidelog.client.admin.group_resources import (
     GroupType,
     PartitionResult,
 )
-from tidelog.client.cluster import Cluster
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 
 app = typer.Typer()

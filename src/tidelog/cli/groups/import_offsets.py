@@ -14,14 +14,14 @@ from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.reset import require_inactive
 from tidelog.cli.output import counted, examples, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import PartitionResult
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import OffsetSpec
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.old_offsets import OldGroup
+    from tidelog.client._old_offsets import OldGroup
 
 EPILOG = examples(
     "tidelog groups import-zookeeper --zookeeper zk1:2181/kafka --group billing --dry-run",
@@ -96,7 +96,7 @@ def command(
     ZooKeeper is only read. Consumers of the new kind then go on where the old ones stopped.
     """
     # The other commands about groups do without kazoo.
-    from tidelog.client.old_offsets import read_old_group
+    from tidelog.client._old_offsets import read_old_group
 
     old = read_old_group(zookeeper, group)
     _require_readable(old)

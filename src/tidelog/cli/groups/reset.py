@@ -20,6 +20,7 @@ from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, print_json, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, Execute, JsonOutput, grouped
 from tidelog.cli.values import parse_duration_ms, parse_time_ms
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.group_resources import GroupState, PartitionResult
 from tidelog.client.admin.offset_reset import (
@@ -32,7 +33,6 @@ from tidelog.client.admin.offset_reset import (
     ToPlace,
     ToTime,
 )
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import OffsetSpec
 from tidelog.errors import ErrorCode
 

@@ -13,9 +13,9 @@ from tidelog.cli.groups.topics import check_exist, resolve_partitions
 from tidelog.cli.log_dirs import move
 from tidelog.cli.output import bytes_text, examples, is_terminal, print_json, print_table
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs, LogDirDescription, ReplicaInfo
-from tidelog.client.cluster import Cluster
 from tidelog.errors import KafkaError
 
 app = typer.Typer()

@@ -17,9 +17,9 @@ from tidelog.cli.failure import Failure, report_failures
 from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, print_json, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import BrokerLogDirs
-from tidelog.client.cluster import Cluster
 from tidelog.ids import TopicPartition
 
 EPILOG = examples(

@@ -14,10 +14,10 @@ from tidelog.cli.output import counted, examples, is_terminal, print_json, print
 from tidelog.cli.partitions import reassign
 from tidelog.cli.partitions.file import print_reassignments, reassignment_json
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import ElectionType
 from tidelog.client.admin.group_resources import PartitionResult
-from tidelog.client.cluster import Cluster
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 

@@ -28,10 +28,10 @@ from tidelog.cli.partitions.file import (
 )
 from tidelog.cli.partitions.throttle import VERIFY, parse_rate, remove_throttle, set_throttle
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, Execute, JsonOutput, grouped
+from tidelog.client._network.cluster import Cluster
+from tidelog.client.admin._reassignment_plan import Assignment, current_assignment, plan_reassignment
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import PartitionReassignment
-from tidelog.client.admin.reassignment_plan import Assignment, current_assignment, plan_reassignment
-from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientError
 from tidelog.errors import ErrorCode, TidelogError
 from tidelog.ids import TopicPartition

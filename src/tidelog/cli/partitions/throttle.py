@@ -6,9 +6,9 @@ import re
 
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import counted, remark
-from tidelog.client.admin import replication_throttle
+from tidelog.client.admin import _replication_throttle as replication_throttle
+from tidelog.client.admin._reassignment_plan import Assignment
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.admin.reassignment_plan import Assignment
 from tidelog.errors import TidelogError
 
 VERIFY = "`tidelog partitions reassign --verify` removes it when nothing moves"

@@ -27,7 +27,7 @@ from tidelog.cli.shared_options import (
     PrintMetrics,
     grouped,
 )
-from tidelog.client.consumer.listener import RebalanceListener
+from tidelog.client.subscription.listener import RebalanceListener
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:

@@ -180,8 +180,8 @@ class ProduceRun:
 
     async def run(self, options: dict[str, object]) -> int:
         """Send everything, wait for the last acknowledgement, print the summary."""
+        from tidelog.client._network.retry import Deadline
         from tidelog.client.producer.async_producer import AsyncProducer
-        from tidelog.client.retry import Deadline
 
         async with AsyncProducer(options) as producer:
             await producer.cluster.connect()

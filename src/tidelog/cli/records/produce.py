@@ -169,8 +169,8 @@ async def _produce(
     *,
     skip_blank: bool,
 ) -> None:
+    from tidelog.client._network.retry import Deadline
     from tidelog.client.producer.async_producer import AsyncProducer
-    from tidelog.client.retry import Deadline
 
     async with AsyncProducer(options) as producer:
         # What is out of reach is said at once, not when the first record has waited long enough.

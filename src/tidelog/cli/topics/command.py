@@ -15,8 +15,8 @@ from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutpu
 from tidelog.cli.suggest import with_suggestion
 from tidelog.cli.topics import delete_records
 from tidelog.cli.topics.description import describe_topics, print_description
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import (
     AlterConfigOp,
     AlterConfigOpType,

@@ -25,8 +25,8 @@ from tidelog.cli.groups.topics import resolve_partitions
 from tidelog.cli.output import counted, examples, is_terminal, print_json, print_table, remark
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, Yes, grouped
 from tidelog.cli.values import parse_duration_ms, parse_time_ms
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import DeletedRecords, OffsetSpec
 from tidelog.decode_errors import DECODE_ERRORS
 from tidelog.ids import NO_OFFSET, TopicPartition

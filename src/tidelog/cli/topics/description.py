@@ -6,8 +6,8 @@ import asyncio
 from dataclasses import dataclass
 
 from tidelog.cli.output import counted, is_terminal, print_table, printable
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.cluster import Cluster
 from tidelog.client.resources import ConfigResource, ConfigSource, OffsetResult, OffsetSpec, ResourceType
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition, uuid_to_text

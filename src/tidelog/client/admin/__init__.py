@@ -1,13 +1,19 @@
 """The admin client: everything that can be asked of a cluster besides records.
 
-async_admin                   ``AsyncAdmin``: one method per call; holds no state but its cluster
-admin                         ``Admin``: the same methods, generated, synchronous, for any number of threads
-topics, config_changes        topics and partitions; configs of topics, brokers and groups
-groups, group_members,        groups of both protocols: listing, describing, deleting, committed
-group_offsets, group_lag,     offsets and lag, moving offsets, removing members
-offset_reset, remove_members
-transactions, producer_states transactional ids, producers, hanging transactions
-log_dirs, features, replicas  disks, feature levels, elections and reassignments
-acls, scram_users, quotas     access rules, users who log in by SCRAM, quotas
-*_resources                   the dataclasses that go in and come out (others: ``client.resources``)
+async_admin                      ``AsyncAdmin``: one method per call; holds no state but its cluster
+admin                            ``Admin``: the same methods, generated, synchronous, for any thread
+*_resources                      the dataclasses that go in and come out (others: ``client.resources``)
+offset_reset, quotas,            dataclasses and calls: moving offsets, quotas,
+scram_users, delegation_tokens   users who log in by SCRAM, delegation tokens
+
+_topics, _config_changes         topics and partitions; configs of topics, brokers and groups
+_groups, _group_members,         groups of both protocols: listing, describing, deleting, committed
+_group_offsets, _group_lag,      offsets and lag, removing members
+_remove_members
+_transactions, _producer_states  transactional ids, producers, hanging transactions
+_log_dirs, _features, _replicas  disks, feature levels, elections and reassignments
+_acls                            access rules
+_access_explanation,             for the command line and the console: why a principal may do something,
+_reassignment_plan,              plans to move replicas, how fast replicas may move
+_replication_throttle
 """

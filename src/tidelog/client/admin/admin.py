@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from tidelog.client.admin.acls import AclResult, DeletedAcls
+from tidelog.client._foreign_methods import ADMIN, foreign_methods
+from tidelog.client._loop_thread import LoopThread
+from tidelog.client.admin._acls import AclResult, DeletedAcls
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import (
     BrokerLogDirs,
@@ -47,8 +49,6 @@ from tidelog.client.admin.transaction_resources import (
     TransactionDescription,
     TransactionState,
 )
-from tidelog.client.foreign_methods import ADMIN, foreign_methods
-from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metrics import Figures
 from tidelog.client.options import ClientConfig
 from tidelog.client.resources import (
@@ -72,8 +72,8 @@ from tidelog.security.acls.model import AclBinding
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.consumer.partition_state import OffsetAndMetadata
     from tidelog.client.options.option_types import AdminOptions
+    from tidelog.client.subscription.partition_state import OffsetAndMetadata
 
 
 T = TypeVar("T")

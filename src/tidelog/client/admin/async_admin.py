@@ -17,18 +17,18 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Self
 
-from tidelog.client.admin import (
-    acls,
-    delegation_tokens,
-    features,
-    log_dirs,
-    quotas,
-    replicas,
-    scram_users,
-    topics,
-)
-from tidelog.client.admin.acls import AclResult, DeletedAcls
-from tidelog.client.admin.arguments import (
+from tidelog.client._foreign_methods import ADMIN, foreign_methods
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.retry import check_loop, running_loop
+from tidelog.client._offsets import delete_records, list_offsets
+from tidelog.client.admin import _acls as acls
+from tidelog.client.admin import _features as features
+from tidelog.client.admin import _log_dirs as log_dirs
+from tidelog.client.admin import _replicas as replicas
+from tidelog.client.admin import _topics as topics
+from tidelog.client.admin import delegation_tokens, quotas, scram_users
+from tidelog.client.admin._acls import AclResult, DeletedAcls
+from tidelog.client.admin._arguments import (
     by_partition,
     is_broker_list,
     is_number,
@@ -41,6 +41,23 @@ from tidelog.client.admin.arguments import (
     partitions_of,
     partitions_or_none,
 )
+from tidelog.client.admin._config_changes import (
+    alter_configs,
+    checked_changes,
+    describe_configs,
+    list_config_resources,
+)
+from tidelog.client.admin._group_lag import describe_group_lag
+from tidelog.client.admin._group_offsets import alter_group_offsets, delete_group_offsets, list_group_offsets
+from tidelog.client.admin._groups import delete_groups, describe_groups, list_groups
+from tidelog.client.admin._producer_states import describe_producers, find_hanging_transactions
+from tidelog.client.admin._remove_members import remove_group_members
+from tidelog.client.admin._transactions import (
+    abort_transaction,
+    describe_transactions,
+    fence_producer,
+    list_transactions,
+)
 from tidelog.client.admin.cluster_resources import (
     BrokerLogDirs,
     ElectionType,
@@ -50,15 +67,7 @@ from tidelog.client.admin.cluster_resources import (
     PartitionReassignment,
     ReplicaMove,
 )
-from tidelog.client.admin.config_changes import (
-    alter_configs,
-    checked_changes,
-    describe_configs,
-    list_config_resources,
-)
 from tidelog.client.admin.delegation_tokens import DelegationToken
-from tidelog.client.admin.group_lag import describe_group_lag
-from tidelog.client.admin.group_offsets import alter_group_offsets, delete_group_offsets, list_group_offsets
 from tidelog.client.admin.group_resources import (
     GroupDescription,
     GroupLag,
@@ -70,11 +79,8 @@ from tidelog.client.admin.group_resources import (
     MemberResult,
     PartitionResult,
 )
-from tidelog.client.admin.groups import delete_groups, describe_groups, list_groups
 from tidelog.client.admin.offset_reset import ResetPlan, ResetTarget, plan_offset_reset
-from tidelog.client.admin.producer_states import describe_producers, find_hanging_transactions
 from tidelog.client.admin.quotas import AnyName, ClientQuotas, QuotaAlteration, QuotaResult
-from tidelog.client.admin.remove_members import remove_group_members
 from tidelog.client.admin.scram_users import ScramDeletion, ScramUpsertion, ScramUser, ScramUserResult
 from tidelog.client.admin.transaction_resources import (
     AbortMarker,
@@ -84,17 +90,8 @@ from tidelog.client.admin.transaction_resources import (
     TransactionDescription,
     TransactionState,
 )
-from tidelog.client.admin.transactions import (
-    abort_transaction,
-    describe_transactions,
-    fence_producer,
-    list_transactions,
-)
-from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError, ClientError
-from tidelog.client.foreign_methods import ADMIN, foreign_methods
 from tidelog.client.metrics import Figures
-from tidelog.client.offsets import delete_records, list_offsets
 from tidelog.client.resources import (
     AlterConfigOp,
     ClusterDescription,
@@ -109,7 +106,6 @@ from tidelog.client.resources import (
     TopicDescription,
     TopicResult,
 )
-from tidelog.client.retry import check_loop, running_loop
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.security.acls.filters import AclFilter
@@ -118,10 +114,10 @@ from tidelog.security.acls.model import AclBinding
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.consumer.partition_state import OffsetAndMetadata
-    from tidelog.client.observers import Observers
+    from tidelog.client._telemetry.observers import Observers
     from tidelog.client.options import ClientConfig
     from tidelog.client.options.option_types import AdminOptions
+    from tidelog.client.subscription.partition_state import OffsetAndMetadata
 
 
 class AsyncAdmin:
@@ -150,7 +146,7 @@ class AsyncAdmin:
         self, options: Mapping[str, object] | None = None, /, **keywords: Unpack[AdminOptions]
     ) -> None:
         # The command line, which comes by `of`, does not pay for the option tables.
-        from tidelog.client.observers import Observers
+        from tidelog.client._telemetry.observers import Observers
         from tidelog.client.options import ADMIN, ClientConfig
 
         self.config: ClientConfig | None = ClientConfig.parse(ADMIN, options, **keywords)
@@ -190,7 +186,7 @@ class AsyncAdmin:
         if self._closed:
             raise ClientClosedError("the admin client is closed")
         if self._cluster is None:
-            from tidelog.client.options.network import network_settings
+            from tidelog.client._network.from_options import network_settings
 
             assert self.config is not None
             assert self._observers is not None
@@ -1383,6 +1379,6 @@ class AsyncAdmin:
 
 
 def _is_offset_to_commit(given: object) -> bool:
-    from tidelog.client.consumer.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.partition_state import OffsetAndMetadata
 
     return is_number(given.offset if isinstance(given, OffsetAndMetadata) else given)

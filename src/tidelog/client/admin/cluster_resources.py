@@ -9,8 +9,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.client._spec_names import also_called
 from tidelog.client.resources import Outcome
-from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError
 from tidelog.ids import TopicPartition
 

@@ -11,7 +11,7 @@ import base64
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.errors import error_from
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.security.principal import Principal, parse_principal

@@ -12,13 +12,13 @@ import enum
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tidelog.client.admin.group_lag import log_offsets
-from tidelog.client.admin.group_offsets import list_group_offsets
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.leaders import split_by_leader
+from tidelog.client._spec_names import also_called
+from tidelog.client.admin._group_lag import log_offsets
+from tidelog.client.admin._group_offsets import list_group_offsets
 from tidelog.client.errors import ClientError
-from tidelog.client.leaders import split_by_leader
 from tidelog.client.resources import OffsetSpec
-from tidelog.client.spec_names import also_called
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 

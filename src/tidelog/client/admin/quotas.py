@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.errors import error_from
 from tidelog.client.resources import Outcome
 from tidelog.errors import KafkaError

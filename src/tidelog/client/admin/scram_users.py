@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tidelog.client.cluster import Cluster
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.errors import error_from
 from tidelog.client.resources import Outcome
 from tidelog.errors import KafkaError

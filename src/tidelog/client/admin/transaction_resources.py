@@ -8,9 +8,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
+from tidelog.client._spec_names import also_called
 from tidelog.client.metadata import Node
 from tidelog.client.resources import Outcome
-from tidelog.client.spec_names import also_called
 from tidelog.errors import KafkaError, TidelogError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 

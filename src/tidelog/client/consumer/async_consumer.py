@@ -22,36 +22,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
 
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer.commits import CommitCallback, Commits, OffsetsToCommit
-from tidelog.client.consumer.delivered_records import DeliveredRecords
-from tidelog.client.consumer.errors import ConsumerTimeoutError, IllegalStateError, WakeupError
-from tidelog.client.consumer.fetch_config import fetch_config
-from tidelog.client.consumer.fetcher import Fetcher
-from tidelog.client.consumer.health import ConsumerActivity, ConsumerHealth, consumer_health
-from tidelog.client.consumer.interceptors import ConsumerInterceptors
-from tidelog.client.consumer.listener import RebalanceListener, Runner, check_listener, run_here
-from tidelog.client.consumer.metrics import ConsumerTimes, consumer_metrics
-from tidelog.client.consumer.partition_state import (
-    FetchPosition,
-    OffsetAndMetadata,
-    checked_partition,
-    checked_partitions,
-    checked_times,
-)
-from tidelog.client.consumer.poll_port import PollPort
-from tidelog.client.consumer.positions import Positions
-from tidelog.client.consumer.quiet_time import QuietTime
-from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
-from tidelog.client.consumer.reset_strategy import EARLIEST, LATEST, parse_reset_strategy
-from tidelog.client.consumer.subscription_state import (
-    SubscriptionPattern,
-    SubscriptionState,
-    SubscriptionType,
-)
-from tidelog.client.consumer.wake_flag import WakeFlag
-from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.foreign_methods import (
+from tidelog.client._foreign_methods import (
     ASYNC_CONSUMER,
     COMMIT_KEYWORDS,
     SUBSCRIBE_KEYWORDS,
@@ -59,19 +30,48 @@ from tidelog.client.foreign_methods import (
     foreign_methods,
     refuse_keywords,
 )
-from tidelog.client.group.handover import failure_of
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.from_options import network_settings
+from tidelog.client._network.ongoing_errors import PATIENCE_S
+from tidelog.client._network.retry import Deadline, check_loop, check_seconds, running_loop
+from tidelog.client._offsets import list_offsets
+from tidelog.client._telemetry.observers import Observers
+from tidelog.client._type_variables import K_co, V_co
+from tidelog.client.consumer._commits import CommitCallback, Commits, OffsetsToCommit
+from tidelog.client.consumer._delivered_records import DeliveredRecords
+from tidelog.client.consumer._fetch.fetch_config import fetch_config
+from tidelog.client.consumer._fetch.fetcher import Fetcher
+from tidelog.client.consumer._metrics import ConsumerTimes, consumer_metrics
+from tidelog.client.consumer._poll_port import PollPort
+from tidelog.client.consumer._positions import Positions
+from tidelog.client.consumer._quiet_time import QuietTime
+from tidelog.client.consumer._wake_flag import WakeFlag
+from tidelog.client.consumer.errors import ConsumerTimeoutError, IllegalStateError, WakeupError
+from tidelog.client.consumer.health import ConsumerActivity, ConsumerHealth, consumer_health
+from tidelog.client.consumer.interceptors import ConsumerInterceptors
+from tidelog.client.errors import ClientClosedError, RequestTimeoutError
+from tidelog.client.group._handover import failure_of
+from tidelog.client.group._membership_choice import membership_for
+from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
 from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
-from tidelog.client.group.membership_choice import membership_for
 from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_place, check_topic_name
 from tidelog.client.metrics import Figures
-from tidelog.client.observers import Observers
-from tidelog.client.offsets import list_offsets
-from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import CONSUMER, ClientConfig
-from tidelog.client.options.network import network_settings
 from tidelog.client.resources import OffsetResult, OffsetSpec
-from tidelog.client.retry import Deadline, check_loop, check_seconds, running_loop
-from tidelog.client.type_variables import K_co, V_co
+from tidelog.client.subscription._reset_strategy import EARLIEST, LATEST, parse_reset_strategy
+from tidelog.client.subscription._subscription_state import (
+    SubscriptionPattern,
+    SubscriptionState,
+    SubscriptionType,
+)
+from tidelog.client.subscription.listener import RebalanceListener, Runner, check_listener, run_here
+from tidelog.client.subscription.partition_state import (
+    FetchPosition,
+    OffsetAndMetadata,
+    checked_partition,
+    checked_partitions,
+    checked_times,
+)
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.column_codec import RecordColumns
 from tidelog.records.compiled import report_interpreted

@@ -22,23 +22,23 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Never, ParamSpec, Self, TypeVar
 
+from tidelog.client._foreign_methods import CONSUMER, check_poll, foreign_methods
+from tidelog.client._loop_thread import LoopThread, read_here
+from tidelog.client._network.ongoing_errors import PATIENCE_S
+from tidelog.client._network.retry import check_seconds
+from tidelog.client._type_variables import K_co, V_co
+from tidelog.client.consumer._commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.async_consumer import AsyncConsumer, PartitionCollection, open_poll_port
-from tidelog.client.consumer.commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.health import ConsumerHealth
-from tidelog.client.consumer.listener import Call, RebalanceListener
-from tidelog.client.consumer.partition_state import OffsetAndMetadata
-from tidelog.client.consumer.subscription_state import SubscriptionPattern
-from tidelog.client.foreign_methods import CONSUMER, check_poll, foreign_methods
 from tidelog.client.group.membership import ConsumerGroupMetadata
-from tidelog.client.loop_thread import LoopThread, read_here
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
-from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import ClientConfig
 from tidelog.client.resources import OffsetResult
-from tidelog.client.retry import check_seconds
-from tidelog.client.type_variables import K_co, V_co
+from tidelog.client.subscription._subscription_state import SubscriptionPattern
+from tidelog.client.subscription.listener import Call, RebalanceListener
+from tidelog.client.subscription.partition_state import OffsetAndMetadata
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record_codec import ConsumerRecord
 

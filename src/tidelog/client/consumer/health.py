@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tidelog.client.consumer.partition_state import FetchPosition
-from tidelog.client.consumer.subscription_state import SubscriptionState, SubscriptionType
+from tidelog.client._network.ongoing_errors import OngoingError
 from tidelog.client.group.membership import MembershipState, MembershipStatus
-from tidelog.client.ongoing_errors import OngoingError
 from tidelog.client.resources import IsolationLevel
+from tidelog.client.subscription._subscription_state import SubscriptionState, SubscriptionType
+from tidelog.client.subscription.partition_state import FetchPosition
 from tidelog.ids import TopicPartition
 
 

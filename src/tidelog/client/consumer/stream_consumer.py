@@ -22,13 +22,13 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+from tidelog.client._loop_thread import LoopThread
+from tidelog.client._network.ongoing_errors import PATIENCE_S
+from tidelog.client.consumer._message_stream import DeadLetters, MessageStream, StreamOutcome
 from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import FailurePolicy, Stop
 from tidelog.client.consumer.health import StreamsHealth
-from tidelog.client.consumer.message_stream import DeadLetters, MessageStream, StreamOutcome
 from tidelog.client.errors import ClientClosedError
-from tidelog.client.loop_thread import LoopThread
-from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
 from tidelog.errors import ConfigError
 

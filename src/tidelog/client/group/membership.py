@@ -17,17 +17,17 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tidelog.client.retry import Deadline
+from tidelog.client._network.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
-    from tidelog.client.consumer.partition_state import OffsetAndMetadata
-    from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
-    from tidelog.client.consumer.subscription_state import SubscriptionState
-    from tidelog.client.group.group_offsets import Offsets
+    from tidelog.client._network.cluster import Cluster
+    from tidelog.client.group._group_offsets import Offsets
+    from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
     from tidelog.client.options import ClientConfig
+    from tidelog.client.subscription._subscription_state import SubscriptionState
+    from tidelog.client.subscription.partition_state import OffsetAndMetadata
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@
     foreign_names                 other Python clients' names, and ours for them
     rules                         what one option means for another
     client_config                 ClientConfig: mapping and keyword arguments, read and checked
-    network                       ClientConfig into ``client.settings``
 
 ``docs/reference/client-configuration.md`` is written from these tables by ``make docs``.
 """

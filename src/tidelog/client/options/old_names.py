@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Container, Mapping
 from typing import NamedTuple
 
-from tidelog.client.address import zookeeper_server
+from tidelog.client._address import zookeeper_server
 from tidelog.errors import ConfigError
 from tidelog.options import MAX_INT
 

@@ -1,19 +1,19 @@
 """Producers: records into batches, batches to partition leaders, exactly once and in order.
 
 async_producer                ``AsyncProducer``, the core
-producer                      ``Producer``: the core on a thread, methods generated, ``send`` by send_port
-quick_send, send_path         the short and the long way of a record into its batch
+producer                      ``Producer``: the core on a thread, methods generated, ``send`` by _send_port
+quick_send, _send_path        the fast and the slow path of a record into its batch
 record, record_future         what is sent, and where it went
-interceptors, partitioner     what a program may hang into that way (and client/serialization)
-batch_input, batch_sender     ``send_batch``: records and their outcomes (batch_result), tables (table_sender)
-table_writer                  ``send_arrow``: rows of tables into batches
-buffer_pool                   the memory that unacknowledged records may take
-record_accumulator            batches per partition, producer_batch is one of them
-sender                        the background task: produce_messages, batch_outcomes
-transaction_manager           producer id, sequences, state of the transaction
-transactions                  the calls of a transaction, transactional_requests their requests
+interceptors, partitioner     what a program may add to that path (and client/serialization)
+batch_result                  the outcomes of ``send_batch``; _send_batch: how it and ``send_arrow`` work
+_buffer_pool                  the memory that unacknowledged records may take
+_record_accumulator           batches per partition, _producer_batch is one of them
+_sender                       the background task: _produce_messages, _batch_outcomes
+_transaction                  producer id, sequences, state and requests of transactions
+_transaction_calls            the calls of a transaction
 """
 
+from tidelog.client.producer._buffer_pool import BufferExhaustedError
 from tidelog.client.producer.async_producer import AsyncProducer
 from tidelog.client.producer.batch_result import (
     BatchDeliveryError,
@@ -21,7 +21,6 @@ from tidelog.client.producer.batch_result import (
     BatchSourceError,
     RecordOutcome,
 )
-from tidelog.client.producer.buffer_pool import BufferExhaustedError
 from tidelog.client.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,

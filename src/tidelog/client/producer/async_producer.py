@@ -23,39 +23,39 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Self
 
-from tidelog.client.cluster import Cluster
+from tidelog.client._foreign_methods import ASYNC_PRODUCER, foreign_methods
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.from_options import network_settings
+from tidelog.client._network.ongoing_errors import PATIENCE_S
+from tidelog.client._network.retry import Deadline, check_loop, check_seconds, running_loop
+from tidelog.client._telemetry.observers import Observers
+from tidelog.client._type_variables import K, V
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
-from tidelog.client.foreign_methods import ASYNC_PRODUCER, foreign_methods
 from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
-from tidelog.client.observers import Observers
-from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import PRODUCER, ClientConfig
-from tidelog.client.options.network import network_settings
-from tidelog.client.producer.batch_input import BatchInput, check_records, is_table
-from tidelog.client.producer.batch_outcomes import BatchOutcomes
+from tidelog.client.producer._batch_outcomes import BatchOutcomes
+from tidelog.client.producer._buffer_pool import BufferExhaustedError, BufferPool
+from tidelog.client.producer._producer_metrics import ProducerStats, producer_metrics
+from tidelog.client.producer._record_accumulator import RecordAccumulator, upper_bound_bytes
+from tidelog.client.producer._send_batch.batch_input import BatchInput, check_records, is_table
+from tidelog.client.producer._send_batch.batch_sender import BatchSender
+from tidelog.client.producer._send_batch.table_sender import TableSender
+from tidelog.client.producer._send_batch.table_writer import TableFuture, TableWriter
+from tidelog.client.producer._send_path import Buffer, SendPath
+from tidelog.client.producer._send_port import SendPort
+from tidelog.client.producer._sender import Sender
+from tidelog.client.producer._settings import settings_from
+from tidelog.client.producer._transaction.transaction_manager import TransactionManager
+from tidelog.client.producer._transaction.transaction_states import words
+from tidelog.client.producer._transaction.transactional_requests import TransactionalRequests
+from tidelog.client.producer._transaction_calls import GroupRef, OffsetRef, PreparedTransaction, Transactions
 from tidelog.client.producer.batch_result import BatchResult
-from tidelog.client.producer.batch_sender import BatchSender
-from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool
 from tidelog.client.producer.errors import TransactionAbortedError
 from tidelog.client.producer.health import ProducerActivity, ProducerHealth, producer_health
-from tidelog.client.producer.producer_metrics import ProducerStats, producer_metrics
 from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
-from tidelog.client.producer.record_accumulator import RecordAccumulator, upper_bound_bytes
 from tidelog.client.producer.record_future import DeferredRecord, Delivery
-from tidelog.client.producer.send_path import Buffer, SendPath
-from tidelog.client.producer.send_port import SendPort
-from tidelog.client.producer.sender import Sender
-from tidelog.client.producer.settings import settings_from
-from tidelog.client.producer.table_sender import TableSender
-from tidelog.client.producer.table_writer import TableFuture, TableWriter
-from tidelog.client.producer.transaction_manager import TransactionManager
-from tidelog.client.producer.transaction_states import words
-from tidelog.client.producer.transactional_requests import TransactionalRequests
-from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction, Transactions
-from tidelog.client.retry import Deadline, check_loop, check_seconds, running_loop
-from tidelog.client.type_variables import K, V
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.compiled import report_interpreted

@@ -12,8 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tidelog.client.ongoing_errors import OngoingError
-from tidelog.client.producer.producer_batch import ProducerBatch
+from tidelog.client._network.ongoing_errors import OngoingError
+from tidelog.client.producer._producer_batch import ProducerBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,28 +20,28 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, S
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
-from tidelog.client.cluster import Cluster
+from tidelog.client._foreign_methods import PRODUCER, foreign_methods
+from tidelog.client._loop_thread import LoopThread
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.ongoing_errors import PATIENCE_S
+from tidelog.client._network.retry import Deadline, check_seconds
+from tidelog.client._type_variables import K, V
 from tidelog.client.errors import ClientClosedError
-from tidelog.client.foreign_methods import PRODUCER, foreign_methods
-from tidelog.client.loop_thread import LoopThread
 from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
-from tidelog.client.ongoing_errors import PATIENCE_S
 from tidelog.client.options import ClientConfig
+from tidelog.client.producer._buffer_pool import BufferExhaustedError
+from tidelog.client.producer._send_batch.batch_input import BatchInput, check_records, is_table
+from tidelog.client.producer._send_batch.batch_sender import BatchSender
+from tidelog.client.producer._send_batch.table_sender import TableSender
+from tidelog.client.producer._send_batch.table_writer import TableFuture, TableWriter
+from tidelog.client.producer._transaction_calls import GroupRef, OffsetRef, PreparedTransaction
 from tidelog.client.producer.async_producer import AsyncProducer, open_send_port
-from tidelog.client.producer.batch_input import BatchInput, check_records, is_table
 from tidelog.client.producer.batch_result import BatchResult
-from tidelog.client.producer.batch_sender import BatchSender
-from tidelog.client.producer.buffer_pool import BufferExhaustedError
 from tidelog.client.producer.health import ProducerHealth
 from tidelog.client.producer.quick_send import TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
 from tidelog.client.producer.record_future import Delivery
-from tidelog.client.producer.table_sender import TableSender
-from tidelog.client.producer.table_writer import TableFuture, TableWriter
-from tidelog.client.producer.transactions import GroupRef, OffsetRef, PreparedTransaction
-from tidelog.client.retry import Deadline, check_seconds
-from tidelog.client.type_variables import K, V
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record import RecordHeader

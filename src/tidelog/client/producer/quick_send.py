@@ -21,10 +21,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from time import time
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.client._foreign_methods import FUTURE, foreign_methods
 from tidelog.client.errors import RequestTimeoutError
-from tidelog.client.foreign_methods import FUTURE, foreign_methods
+from tidelog.client.producer._producer_batch import ProducerBatch, set_done
 from tidelog.client.producer.partitioner import BuiltInPartitioner
-from tidelog.client.producer.producer_batch import ProducerBatch, set_done
 from tidelog.client.producer.record import (
     END_OF_TIME_MS,
     ProducerRecord,

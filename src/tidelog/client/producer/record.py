@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Generic, NamedTuple
 
+from tidelog.client._type_variables import RecordK_co, RecordV_co
 from tidelog.client.serialization import SerializationError
-from tidelog.client.type_variables import RecordK_co, RecordV_co
 from tidelog.ids import NO_OFFSET
 from tidelog.records.record import RecordHeader
 

@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog.client._foreign_methods import FUTURE, foreign_methods
 from tidelog.client.errors import RequestTimeoutError
-from tidelog.client.foreign_methods import FUTURE, foreign_methods
 from tidelog.client.producer.record import RecordMetadata, check_callback
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tidelog.client.metadata import check_place
 from tidelog.client.options import CONSUMER, ClientConfig
-from tidelog.client.scanning.scan_bounds import Bound, check_batch_size, check_bound
-from tidelog.client.scanning.scan_source import ScanSource
+from tidelog.client.scanning._scan_bounds import Bound, check_batch_size, check_bound
+from tidelog.client.scanning._scan_source import ScanSource
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
     from tidelog.client.options.option_types import ConsumerOptions
-    from tidelog.client.scanning.topic_scan import TopicScan
+    from tidelog.client.scanning._topic_scan import TopicScan
 
 _REFUSED = {
     "auto.offset.reset": "pass start=",
@@ -93,7 +93,7 @@ def scan(
     from tidelog.records.arrow import load_pyarrow
 
     load_pyarrow()
-    from tidelog.client.scanning.topic_scan import open_scan
+    from tidelog.client.scanning._topic_scan import open_scan
 
     source = ScanSource(topic, config, start, end, numbers)
     return open_scan(source, columns=columns, where=where, limit=limit, batch_size=batch_size)

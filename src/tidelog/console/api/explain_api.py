@@ -10,7 +10,7 @@ import ipaddress
 
 import msgspec
 
-from tidelog.client.admin.access_explanation import Explanation, explain
+from tidelog.client.admin._access_explanation import Explanation, explain
 from tidelog.console.api.acls_api import AclRow, acl_row
 from tidelog.console.api.endpoint import Call, reads, require_whole_cluster
 from tidelog.console.refusal import Refusal

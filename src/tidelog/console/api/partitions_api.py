@@ -11,9 +11,9 @@ from typing import Literal
 
 import msgspec
 
+from tidelog.client.admin._reassignment_plan import Assignment, current_assignment, plan_reassignment
+from tidelog.client.admin._replication_throttle import RATES, remove_throttle, set_throttle
 from tidelog.client.admin.cluster_resources import ElectionType, PartitionReassignment
-from tidelog.client.admin.reassignment_plan import Assignment, current_assignment, plan_reassignment
-from tidelog.client.admin.replication_throttle import RATES, remove_throttle, set_throttle
 from tidelog.client.errors import ClientError
 from tidelog.client.resources import ConfigResource, ConfigSource, ResourceType
 from tidelog.console.api.endpoint import Call, Nothing, changes, numbers_of, reads

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from tidelog.client.admin._replication_throttle import FOLLOWERS, LEADERS, RATES
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.admin.replication_throttle import FOLLOWERS, LEADERS, RATES
 from tidelog.client.resources import ConfigResource, ConfigResult, ConfigSource, ResourceType
 from tidelog.console.watching.changes import Event
 from tidelog.console.watching.snapshot import Snapshot

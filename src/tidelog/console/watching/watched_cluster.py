@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import NamedTuple, Protocol
 
+from tidelog.client.admin._replication_throttle import remove_throttle
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.admin.replication_throttle import remove_throttle
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.options import PRODUCER
 from tidelog.client.producer.async_producer import AsyncProducer

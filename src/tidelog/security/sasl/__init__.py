@@ -6,5 +6,5 @@ jwks, jwt   keys that sign tokens, and tokens      oauthbearer   OAUTHBEARER
 gssapi      GSSAPI, over ``security/kerberos``     own_tokens    a broker's own, for others
 
 ``broker/access/authentication`` speaks with clients by these; the clients' own side is in
-``client/security``.
+``client/_network/security``.
 """

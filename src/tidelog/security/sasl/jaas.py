@@ -8,7 +8,7 @@ from the options. Quotes may be single or double, a backslash in them stands for
 comments.
 
 Nothing that is said about a line ever shows a value of it. Used by ``config/sasl_settings`` for brokers and
-by ``client/security`` for clients.
+by ``client/_network/security`` for clients.
 """
 
 from __future__ import annotations

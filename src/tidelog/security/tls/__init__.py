@@ -9,5 +9,6 @@ settings, context     options to ``ssl.SSLContext``, of servers and of clients
 rotation              whether a new certificate may take the place of another
 kernel_tls            whether the kernel encrypts
 
-Used by the broker's listeners (``broker/network/tls_listeners``) and by clients (``client/security/tls``).
+Used by the broker's listeners (``broker/network/tls_listeners``) and by clients
+(``client/_network/security/tls``).
 """

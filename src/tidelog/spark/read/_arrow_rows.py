@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.client._ranges.offset_range import OffsetRange
 from tidelog.records.column_codec import BinaryColumn, RecordColumns
 from tidelog.spark.read._schema import CORRUPT_VALUE
 from tidelog.spark.read._source_options import SourceOptions

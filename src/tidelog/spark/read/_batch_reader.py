@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.client._ranges.offset_range import OffsetRange
 from tidelog.errors import ConfigError
 from tidelog.spark.read._data_loss import report_data_loss
 from tidelog.spark.read._input_partition import RangeInputPartition

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql.datasource import InputPartition
 
-from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.client._ranges.offset_range import OffsetRange
 from tidelog.spark.read._planning import Task
 from tidelog.spark.runtime._executor_login import TokenLogin
 

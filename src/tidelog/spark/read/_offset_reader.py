@@ -15,9 +15,9 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from tidelog.client._network.retry import Deadline
 from tidelog.client.errors import ClientError, is_retriable
 from tidelog.client.resources import IsolationLevel, OffsetSpec, TopicDescription
-from tidelog.client.retry import Deadline
 from tidelog.errors import ConfigError, ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition, Uuid, uuid_to_text
 from tidelog.spark.read._offsets import (

@@ -16,7 +16,7 @@ import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 
-from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.client._ranges.offset_range import OffsetRange
 from tidelog.ids import TopicPartition
 from tidelog.spark.read._offsets import PartitionOffsets
 

@@ -20,13 +20,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.types import StructType
 
-from tidelog.client.ranges.offset_range import OffsetRange
+from tidelog.client._ranges.offset_range import OffsetRange
 from tidelog.errors import TidelogError
 from tidelog.spark.read._planning import Task
 from tidelog.spark.read._source_options import SourceOptions
 
 if TYPE_CHECKING:
-    from tidelog.client.ranges.fetch_link import FetchLink
+    from tidelog.client._ranges.fetch_link import FetchLink
 
 logger = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class Prefetcher:
 
     def _read(self, task: Task) -> list[Any] | None:
         # Copies of a reader on executors do not come here, and load what they need themselves.
-        from tidelog.client.ranges.fetch_link import FetchLink
+        from tidelog.client._ranges.fetch_link import FetchLink
         from tidelog.spark.read._range_reader import read_ranges
 
         batches: list[Any] = []

@@ -16,10 +16,10 @@ from typing import Any
 
 from pyspark.sql.types import StructType
 
-from tidelog.client.ranges.fetch_link import FetchLink, link_for
-from tidelog.client.ranges.offset_range import OffsetRange
-from tidelog.client.ranges.range_decoder import decode_chunk
-from tidelog.client.ranges.range_fetcher import Chunk, RangeFetcher, RangeProgress
+from tidelog.client._ranges.fetch_link import FetchLink, link_for
+from tidelog.client._ranges.offset_range import OffsetRange
+from tidelog.client._ranges.range_decoder import decode_chunk
+from tidelog.client._ranges.range_fetcher import Chunk, RangeFetcher, RangeProgress
 from tidelog.records.column_codec import RecordColumns
 from tidelog.spark.read._arrow_rows import ArrowRows, BatchAssembler
 from tidelog.spark.read._source_options import SourceOptions

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tidelog.client._ranges.range_fetcher import RangeSettings
 from tidelog.client.options import CONSUMER
-from tidelog.client.ranges.range_fetcher import RangeSettings
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition
 from tidelog.spark.read._data_loss import report_data_loss

@@ -35,7 +35,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tidelog.client.ranges.offset_range import OffsetRange, count_offsets
+from tidelog.client._ranges.offset_range import OffsetRange, count_offsets
 from tidelog.ids import TopicPartition
 from tidelog.spark.read._data_loss import NEW_TOPIC, report_data_loss
 from tidelog.spark.read._input_partition import RangeInputPartition

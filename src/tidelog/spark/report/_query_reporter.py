@@ -22,7 +22,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.client.retry import Deadline
+from tidelog.client._network.retry import Deadline
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.spark.report.application import this_application
@@ -292,7 +292,7 @@ class _Sender:
         return True
 
     def _send(self) -> None:
-        from tidelog.client.consumer.partition_state import OffsetAndMetadata
+        from tidelog.client.subscription.partition_state import OffsetAndMetadata
 
         position = self._reporter.position
         if not position:

@@ -12,12 +12,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
+from tidelog.client._network.retry import Deadline
 from tidelog.client.errors import BrokerUnreachableError, ConnectionLostError, RequestTimeoutError
-from tidelog.client.retry import Deadline
 from tidelog.errors import TidelogError
 
 if TYPE_CHECKING:
-    from tidelog.client.cluster import Cluster
+    from tidelog.client._network.cluster import Cluster
 
 SILENT = (BrokerUnreachableError, ConnectionLostError, RequestTimeoutError)
 """How a broker that does not answer shows."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tidelog.client.producer.transactions import PreparedTransaction
+from tidelog.client.producer._transaction_calls import PreparedTransaction
 from tidelog.errors import KafkaError, TidelogError
 from tidelog.spark.report.epoch_record import EpochRecord, task_name
 from tidelog.spark.write._epoch_requests import end_transactions, known_tasks

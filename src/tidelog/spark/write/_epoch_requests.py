@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tidelog.client.admin.groups import list_groups
-from tidelog.client.admin.topics import create_topics
-from tidelog.client.cluster import Cluster
-from tidelog.client.coordinators import CoordinatorType, ask_coordinators
+from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.coordinators import CoordinatorType, ask_coordinators
+from tidelog.client._network.retry import Deadline, retrying
+from tidelog.client.admin._groups import list_groups
+from tidelog.client.admin._topics import create_topics
 from tidelog.client.errors import NO_ANSWER, error_from
 from tidelog.client.metadata import Node
-from tidelog.client.producer.transactions import PreparedTransaction
+from tidelog.client.producer._transaction_calls import PreparedTransaction
 from tidelog.client.resources import NewTopic
-from tidelog.client.retry import Deadline, retrying
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.spark.report.epoch_record import (
     EPOCH_PARTITION,

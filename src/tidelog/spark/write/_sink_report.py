@@ -13,11 +13,11 @@ import time
 from collections.abc import Collection
 from concurrent.futures import CancelledError, Future
 
-from tidelog.client.admin.group_offsets import alter_group_offsets
+from tidelog.client._network.cluster import Cluster
+from tidelog.client.admin._group_offsets import alter_group_offsets
 from tidelog.client.admin.group_resources import PartitionResult
-from tidelog.client.cluster import Cluster
-from tidelog.client.consumer.partition_state import OffsetAndMetadata
 from tidelog.client.producer.producer import Producer
+from tidelog.client.subscription.partition_state import OffsetAndMetadata
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.spark.report.content_digest import ContentDigest

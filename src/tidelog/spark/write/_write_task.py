@@ -20,7 +20,7 @@ from tidelog.spark.write.write_options import WriteOptions
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidelog.client.producer.table_writer import TableFuture
+    from tidelog.client.producer._send_batch.table_writer import TableFuture
 
 _producers: dict[tuple[int, tuple[tuple[str, str], ...]], Producer] = {}
 """By process, because a forked worker cannot use its parent's, and options."""

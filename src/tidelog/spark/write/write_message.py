@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import WriterCommitMessage
 
-from tidelog.client.producer.transactions import PreparedTransaction
+from tidelog.client.producer._transaction_calls import PreparedTransaction
 from tidelog.spark.report.content_digest import ContentDigest
 from tidelog.spark.report.epoch_record import EpochRecord, task_name
 

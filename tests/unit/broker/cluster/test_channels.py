@@ -8,8 +8,8 @@ from tests.unit.client.conftest import ScriptedBroker
 
 from tidelog.broker.cluster.channels import Channels
 from tidelog.broker.cluster.peer_broker import PeerEndpoint
-from tidelog.client.address import Address
-from tidelog.client.settings import NetworkSettings
+from tidelog.client._address import Address
+from tidelog.client._network.settings import NetworkSettings
 from tidelog.config.listeners import Listener
 from tidelog.controller.cluster.context import LiveBroker
 from tidelog.metadata.znodes.znodes import BrokerRegistration

@@ -8,10 +8,10 @@ from typing import Any, cast
 from tests.rigs.sasl_broker import KAFKA
 
 from tidelog.broker.cluster.peer_settings import PeerSettings
-from tidelog.client.address import Address
-from tidelog.client.connection import Connection
-from tidelog.client.retry import Deadline
-from tidelog.client.security import Security
+from tidelog.client._address import Address
+from tidelog.client._network.connection import Connection
+from tidelog.client._network.retry import Deadline
+from tidelog.client._network.security import Security
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.wire.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse

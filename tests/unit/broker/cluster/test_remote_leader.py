@@ -9,7 +9,7 @@ import pytest
 
 from tidelog.broker.cluster.peer_broker import PeerBroker
 from tidelog.broker.cluster.remote_leader import RemoteLeader
-from tidelog.client.connection import AnswerTaker
+from tidelog.client._network.connection import AnswerTaker
 from tidelog.client.errors import ConnectionLostError
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError

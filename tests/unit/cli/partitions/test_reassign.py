@@ -11,10 +11,10 @@ import pytest
 
 from tidelog.cli.failure import Failure
 from tidelog.cli.partitions import reassign
+from tidelog.client.admin._reassignment_plan import Assignment
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import PartitionReassignment
 from tidelog.client.admin.group_resources import PartitionResult
-from tidelog.client.admin.reassignment_plan import Assignment
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.resources import (
     AlterConfigOp,

@@ -6,7 +6,7 @@ import pytest
 
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.partitions.throttle import parse_rate
-from tidelog.client.admin.replication_throttle import throttled_replicas
+from tidelog.client.admin._replication_throttle import throttled_replicas
 from tidelog.ids import TopicPartition
 
 

@@ -10,10 +10,10 @@ import pytest
 
 from tidelog.cli.broker_pages import BrokerPages
 from tidelog.cli.top.sample import take_sample
+from tidelog.client._network.cluster import Cluster
+from tidelog.client.admin._replication_throttle import throttled
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.client.admin.cluster_resources import ElectionType, FeatureUpdate, UpgradeType
-from tidelog.client.admin.replication_throttle import throttled
-from tidelog.client.cluster import Cluster
 from tidelog.client.errors import BrokerUnreachableError
 from tidelog.client.resources import AlterConfigOp, ConfigResource, ResourceType
 from tidelog.console.watching.snapshot import take_snapshot

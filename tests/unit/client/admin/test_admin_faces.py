@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin.admin import Admin
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.cluster import Cluster
 from tidelog.client.errors import ClientClosedError
 from tidelog.errors import ConfigError
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tidelog.client.admin._quota_retry import ThrottlingQuotaExceededError
 from tidelog.client.admin.async_admin import AsyncAdmin
-from tidelog.client.admin.quota_retry import ThrottlingQuotaExceededError
 from tidelog.client.resources import NewTopic
 from tidelog.errors import ErrorCode
 from tidelog.ids import Uuid, random_uuid

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.client.admin.reassignment_plan import Assignment, plan_reassignment
+from tidelog.client.admin._reassignment_plan import Assignment, plan_reassignment
 from tidelog.client.errors import ClientError
 from tidelog.ids import TopicPartition
 

@@ -8,15 +8,15 @@ import pytest
 from benchmarks.codec_modules import CodecModules
 from tests.unit.client.consumer.conftest import batch
 
-from tidelog.client.consumer import completed_fetch
-from tidelog.client.consumer.completed_fetch import CompletedFetch
+from tidelog.client.consumer._fetch import completed_fetch
+from tidelog.client.consumer._fetch.completed_fetch import CompletedFetch
+from tidelog.client.consumer._fetch.fetch_buffer import FetchBuffer
+from tidelog.client.consumer._fetch.fetch_collector import FetchCollector
+from tidelog.client.consumer._fetch.fetch_config import FetchConfig
 from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
-from tidelog.client.consumer.fetch_buffer import FetchBuffer
-from tidelog.client.consumer.fetch_collector import FetchCollector
-from tidelog.client.consumer.fetch_config import FetchConfig
-from tidelog.client.consumer.partition_state import FetchPosition, PartitionState
-from tidelog.client.consumer.subscription_state import SubscriptionState
 from tidelog.client.resources import IsolationLevel
+from tidelog.client.subscription._subscription_state import SubscriptionState
+from tidelog.client.subscription.partition_state import FetchPosition, PartitionState
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import HEADER_SIZE, LENGTH_AT, RECORD_COUNT_AT, write_crc

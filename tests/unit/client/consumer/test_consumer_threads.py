@@ -50,7 +50,7 @@ def unreachable() -> Iterator[str]:
 
 
 def listening(call: Callable[[Any], Any]) -> Any:
-    from tidelog.client.consumer.listener import RebalanceListener
+    from tidelog.client.subscription.listener import RebalanceListener
 
     class Listener(RebalanceListener):
         def on_partitions_assigned(self, partitions: Any) -> object:

@@ -5,8 +5,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.client.consumer.delivered_records import DeliveredRecords
-from tidelog.client.consumer.partition_state import FetchPosition
+from tidelog.client.consumer._delivered_records import DeliveredRecords
+from tidelog.client.subscription.partition_state import FetchPosition
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 

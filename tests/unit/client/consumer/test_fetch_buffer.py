@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tests.unit.client.consumer.conftest import batch
 
-from tidelog.client.consumer.completed_fetch import CompletedFetch
-from tidelog.client.consumer.fetch_buffer import FetchBuffer
-from tidelog.client.consumer.fetch_config import FetchConfig
-from tidelog.client.consumer.partition_state import FetchPosition, PartitionState
+from tidelog.client.consumer._fetch.completed_fetch import CompletedFetch
+from tidelog.client.consumer._fetch.fetch_buffer import FetchBuffer
+from tidelog.client.consumer._fetch.fetch_config import FetchConfig
+from tidelog.client.subscription.partition_state import FetchPosition, PartitionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.client.consumer import fetch_request
-from tidelog.client.consumer.fetch_config import FetchConfig
-from tidelog.client.consumer.fetch_request import encode_fetch_request
-from tidelog.client.consumer.fetch_session import PartitionAsk, SessionRequest
+from tidelog.client.consumer._fetch import fetch_request
+from tidelog.client.consumer._fetch.fetch_config import FetchConfig
+from tidelog.client.consumer._fetch.fetch_request import encode_fetch_request
+from tidelog.client.consumer._fetch.fetch_session import PartitionAsk, SessionRequest
 from tidelog.client.resources import IsolationLevel
 from tidelog.ids import TopicPartition, Uuid
 

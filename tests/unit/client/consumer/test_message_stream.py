@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.unit.client.consumer.conftest import TIMEOUT_S, FetchService, ServedLog, batch
 
+from tidelog.client.consumer._message_stream import DeadLetters, MessageStream, StreamOutcome
 from tidelog.client.consumer.failure_policy import Stop
-from tidelog.client.consumer.message_stream import DeadLetters, MessageStream, StreamOutcome
+from tidelog.client.group._classic.consumer_protocol import encode_assignment
 from tidelog.client.group.assignor import Assignment
-from tidelog.client.group.consumer_protocol import encode_assignment
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord

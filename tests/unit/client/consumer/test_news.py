@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from tidelog.client.consumer.wake_flag import WakeFlag
+from tidelog.client.consumer._wake_flag import WakeFlag
 
 
 def test_a_thread_is_woken_by_what_is_told_after_it_began_to_expect_something() -> None:

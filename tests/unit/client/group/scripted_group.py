@@ -12,17 +12,17 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from tidelog.client.consumer.listener import RebalanceListener
-from tidelog.client.consumer.partition_state import FetchPosition
-from tidelog.client.consumer.rebalance_callbacks import RebalanceCallbacks
-from tidelog.client.consumer.subscription_state import SubscriptionState
+from tidelog.client._network.ongoing_errors import OngoingErrors
+from tidelog.client._network.retry import Backoff, Deadline
+from tidelog.client.group._membership_choice import membership_for
+from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
 from tidelog.client.group.membership import GroupMembership
-from tidelog.client.group.membership_choice import membership_for
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
-from tidelog.client.ongoing_errors import OngoingErrors
 from tidelog.client.options import CONSUMER, ClientConfig
-from tidelog.client.retry import Backoff, Deadline
+from tidelog.client.subscription._subscription_state import SubscriptionState
+from tidelog.client.subscription.listener import RebalanceListener
+from tidelog.client.subscription.partition_state import FetchPosition
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.wire.messages.consumer_group_heartbeat import (

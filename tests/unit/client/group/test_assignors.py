@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.group.assignor import Assignment, Assignor, RebalanceProtocol, Subscription
-from tidelog.client.group.assignors import assignors_from, common_protocol
-from tidelog.client.group.assignors.sticky import decode_claim, encode_claim
-from tidelog.client.group.assignors.sticky_claims import Claim
-from tidelog.client.group.consumer_protocol import (
+from tidelog.client.group._classic.consumer_protocol import (
     decode_assignment,
     decode_subscription,
     encode_assignment,
     encode_subscription,
 )
+from tidelog.client.group.assignor import Assignment, Assignor, RebalanceProtocol, Subscription
+from tidelog.client.group.assignors import assignors_from, common_protocol
+from tidelog.client.group.assignors._sticky_claims import Claim
+from tidelog.client.group.assignors.sticky import decode_claim, encode_claim
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.errors import ConfigError, KafkaError

@@ -9,16 +9,20 @@ import pytest
 from tests.unit.client.group import virtual_time
 from tests.unit.client.group.scripted_group import Recorder, Rig, committed
 
+from tidelog.client._network.retry import Deadline
 from tidelog.client.consumer.errors import IllegalStateError
-from tidelog.client.consumer.partition_state import OffsetAndMetadata
-from tidelog.client.consumer.subscription_state import SubscriptionPattern
 from tidelog.client.errors import AuthenticationError, ConnectionLostError, RequestTimeoutError
+from tidelog.client.group._classic.consumer_protocol import (
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from tidelog.client.group.assignor import Assignment, Assignor, RebalanceProtocol, Subscription
 from tidelog.client.group.assignors.range import RangeAssignor
-from tidelog.client.group.consumer_protocol import decode_subscription, encode_assignment, encode_subscription
 from tidelog.client.group.errors import CommitFailedError
 from tidelog.client.metadata import ClusterMetadata
-from tidelog.client.retry import Deadline
+from tidelog.client.subscription._subscription_state import SubscriptionPattern
+from tidelog.client.subscription.partition_state import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.find_coordinator import (

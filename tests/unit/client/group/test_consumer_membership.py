@@ -9,11 +9,11 @@ import pytest
 from tests.unit.client.group import virtual_time
 from tests.unit.client.group.scripted_group import Recorder, Rig, committed, topic_id
 
-from tidelog.client.consumer.partition_state import OffsetAndMetadata
-from tidelog.client.consumer.subscription_state import SubscriptionPattern
+from tidelog.client._network.retry import Deadline
 from tidelog.client.errors import ConnectionLostError
 from tidelog.client.group.errors import CommitFailedError
-from tidelog.client.retry import Deadline
+from tidelog.client.subscription._subscription_state import SubscriptionPattern
+from tidelog.client.subscription.partition_state import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.consumer_group_heartbeat import (

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from tidelog.client import retry
+from tidelog.client._network import retry
 
 T = TypeVar("T")
 

@@ -6,7 +6,7 @@ import threading
 import pytest
 from tests.rigs.waiting import wait_until
 
-from tidelog.client.producer.buffer_pool import BufferExhaustedError, BufferPool, PoolClosedError
+from tidelog.client.producer._buffer_pool import BufferExhaustedError, BufferPool, PoolClosedError
 
 WAIT_S = 60
 

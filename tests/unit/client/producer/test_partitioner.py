@@ -9,9 +9,9 @@ import pytest
 
 from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.partitioner import partition_for_key
+from tidelog.client.producer._settings import settings_from
 from tidelog.client.producer.partitioner import BuiltInPartitioner, KeyPartitioner, RoundRobinPartitioner
 from tidelog.client.producer.quick_send import key_partition
-from tidelog.client.producer.settings import settings_from
 from tidelog.errors import ConfigError
 from tidelog.records.column_codec import murmur2
 

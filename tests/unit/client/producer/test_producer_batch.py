@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.client.producer.producer_batch import ProducerBatch
+from tidelog.client.producer._producer_batch import ProducerBatch
 from tidelog.client.producer.quick_send import RecordFuture
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import BatchBuilder

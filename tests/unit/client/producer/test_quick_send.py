@@ -18,7 +18,7 @@ import pytest
 import tidelog.client.producer
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.metadata import PartitionMetadata, TopicMetadata
-from tidelog.client.producer.producer_batch import ProducerBatch
+from tidelog.client.producer._producer_batch import ProducerBatch
 from tidelog.client.producer.record import (
     DeliveryCallback,
     ProducerRecord,

@@ -7,12 +7,12 @@ import pytest
 
 from tidelog.client.errors import ClientClosedError
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
-from tidelog.client.producer.buffer_pool import BufferPool
-from tidelog.client.producer.producer_batch import ProducerBatch
+from tidelog.client.producer._buffer_pool import BufferPool
+from tidelog.client.producer._producer_batch import ProducerBatch
+from tidelog.client.producer._record_accumulator import RecordAccumulator
+from tidelog.client.producer._settings import ProducerSettings
 from tidelog.client.producer.quick_send import RecordFuture
 from tidelog.client.producer.record import SerializedRecord
-from tidelog.client.producer.record_accumulator import RecordAccumulator
-from tidelog.client.producer.settings import ProducerSettings
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.records.record import decode_batch

@@ -9,10 +9,10 @@ import pytest
 
 from tidelog.client.errors import ClientClosedError, RequestTimeoutError
 from tidelog.client.producer import AsyncProducer, Producer, ProducerInterceptor, RecordMetadata
+from tidelog.client.producer._transaction.sequences import ProducerIdentity
+from tidelog.client.producer._transaction.transaction_states import TransactionState
 from tidelog.client.producer.errors import TransactionAbortedError
 from tidelog.client.producer.record_future import Delivery
-from tidelog.client.producer.sequences import ProducerIdentity
-from tidelog.client.producer.transaction_states import TransactionState
 from tidelog.client.serialization import SerializationError
 
 SERVERS = "127.0.0.1:1"

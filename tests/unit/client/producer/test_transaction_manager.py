@@ -3,15 +3,15 @@ from __future__ import annotations
 import pytest
 
 from tidelog.client.errors import RequestTimeoutError
+from tidelog.client.producer._producer_batch import ProducerBatch
+from tidelog.client.producer._transaction.sequences import PartitionSequences, ProducerIdentity, precedes
+from tidelog.client.producer._transaction.transaction_manager import TransactionManager
+from tidelog.client.producer._transaction.transaction_states import TransactionState
 from tidelog.client.producer.errors import (
     ProducerFencedError,
     TransactionAbortableError,
     TransactionStateError,
 )
-from tidelog.client.producer.producer_batch import ProducerBatch
-from tidelog.client.producer.sequences import PartitionSequences, ProducerIdentity, precedes
-from tidelog.client.producer.transaction_manager import TransactionManager
-from tidelog.client.producer.transaction_states import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import MAX_INT32, parse_header

@@ -18,7 +18,7 @@ from tidelog.client.producer import (
     TransactionAbortableError,
     TransactionStateError,
 )
-from tidelog.client.producer.transactions import PreparedTransaction
+from tidelog.client.producer._transaction_calls import PreparedTransaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition, random_uuid
 from tidelog.records.batch import parse_header

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
+from tidelog.client._network.retry import Deadline
+from tidelog.client._ranges.fetch_link import FetchLink
+from tidelog.client._ranges.offset_range import OffsetRange
+from tidelog.client._ranges.range_fetcher import Chunk, RangeFetcher, RangeProgress
 from tidelog.client.errors import NoLeaderError
 from tidelog.client.metadata import NO_METADATA, ClusterMetadata, PartitionMetadata, TopicMetadata
-from tidelog.client.ranges.fetch_link import FetchLink
-from tidelog.client.ranges.offset_range import OffsetRange
-from tidelog.client.ranges.range_fetcher import Chunk, RangeFetcher, RangeProgress
-from tidelog.client.retry import Deadline
 from tidelog.errors import KafkaError
 from tidelog.ids import ZERO_UUID
 from tidelog.spark.read._data_loss import DataLossError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.client.scanning.pruning import Pruner
-from tidelog.client.scanning.scan_pass import SCHEMA
+from tidelog.client.scanning._pruning import Pruner
+from tidelog.client.scanning._scan_pass import SCHEMA
 
 ENDS = {0: 0, 1: 1, 2: 40, 3: 23}
 ROWS = pa.table(

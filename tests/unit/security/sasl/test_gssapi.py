@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tidelog.client._network.from_options import network_settings
+from tidelog.client._network.security.gssapi import gssapi
 from tidelog.client.errors import AuthenticationError
 from tidelog.client.options import ADMIN, ClientConfig
-from tidelog.client.options.network import network_settings
-from tidelog.client.security.gssapi import gssapi
 from tidelog.errors import ConfigError
 from tidelog.security.kerberos.auth_to_local import AuthToLocal
 from tidelog.security.kerberos.context import KerberosError

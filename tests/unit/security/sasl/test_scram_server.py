@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 import pytest
 import scramp
 
+from tidelog.client._network.security.scram import scram
 from tidelog.client.errors import AuthenticationError
-from tidelog.client.security.scram import scram
 from tidelog.security.principal import Principal
 from tidelog.security.sasl.fake_credentials import CredentialShapes
 from tidelog.security.sasl.mechanism import Exchange, Proven, Refused, SlowStep, Step

@@ -4,7 +4,7 @@ import pickle
 
 import pytest
 
-from tidelog.client.consumer.fetch_config import fetch_config
+from tidelog.client.consumer._fetch.fetch_config import fetch_config
 from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition

@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.client.group.assignor import Assignment, RebalanceProtocol, Subscription
+from tidelog.client.group.assignors._sticky_claims import NO_GENERATION, Claim, Claims
+from tidelog.client.group.assignors._topic_layout import Assigned, Layout, LayoutAssignor
 from tidelog.client.group.assignors.sticky import sticky_assignment
-from tidelog.client.group.assignors.sticky_claims import NO_GENERATION, Claim, Claims
-from tidelog.client.group.assignors.topic_layout import Assigned, Layout, LayoutAssignor
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:

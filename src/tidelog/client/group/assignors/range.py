@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 
 from tidelog.client.group.assignor import Subscription
-from tidelog.client.group.assignors.topic_layout import (
+from tidelog.client.group.assignors._topic_layout import (
     Assigned,
     Layout,
     LayoutAssignor,

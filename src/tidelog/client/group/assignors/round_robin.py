@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tidelog.client.group.assignor import Subscription
-from tidelog.client.group.assignors.topic_layout import Assigned, Layout, LayoutAssignor, member_order
+from tidelog.client.group.assignors._topic_layout import Assigned, Layout, LayoutAssignor, member_order
 
 
 class RoundRobinAssignor(LayoutAssignor):

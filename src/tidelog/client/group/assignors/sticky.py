@@ -13,10 +13,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.client.group.assignor import Assignment, Subscription
-from tidelog.client.group.assignors.sticky_claims import NO_GENERATION, Claim, Claims, RackView
-from tidelog.client.group.assignors.sticky_equal import EqualShares
-from tidelog.client.group.assignors.sticky_general import UnequalShares
-from tidelog.client.group.assignors.topic_layout import Assigned, Layout, LayoutAssignor
+from tidelog.client.group.assignors._sticky_claims import NO_GENERATION, Claim, Claims, RackView
+from tidelog.client.group.assignors._sticky_equal import EqualShares
+from tidelog.client.group.assignors._sticky_general import UnequalShares
+from tidelog.client.group.assignors._topic_layout import Assigned, Layout, LayoutAssignor
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:

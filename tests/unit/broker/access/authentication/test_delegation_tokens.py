@@ -21,7 +21,7 @@ from tests.rigs.waiting import until, wait_until
 
 from tidelog.broker.access.authentication import delegation_tokens
 from tidelog.broker.access.authentication.delegation_tokens import DelegationTokens
-from tidelog.client.security.scram import scram
+from tidelog.client._network.security.scram import scram
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.cluster_feed import ClusterFeed
