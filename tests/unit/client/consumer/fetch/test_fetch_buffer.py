@@ -8,7 +8,7 @@ from tests.unit.client.consumer.conftest import batch
 from tidelog.client.consumer._fetch.completed_fetch import CompletedFetch
 from tidelog.client.consumer._fetch.fetch_buffer import FetchBuffer
 from tidelog.client.consumer._fetch.fetch_config import FetchConfig
-from tidelog.client.subscription.partition_state import FetchPosition, PartitionState
+from tidelog.client.subscription._partition_state import FetchPosition, PartitionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 

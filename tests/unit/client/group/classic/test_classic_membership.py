@@ -22,7 +22,7 @@ from tidelog.client.group.assignors.range import RangeAssignor
 from tidelog.client.group.errors import CommitFailedError
 from tidelog.client.metadata import ClusterMetadata
 from tidelog.client.subscription._subscription_state import SubscriptionPattern
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.find_coordinator import (

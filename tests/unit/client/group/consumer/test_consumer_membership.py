@@ -13,7 +13,7 @@ from tidelog.client._network.retry import Deadline
 from tidelog.client.errors import ConnectionLostError
 from tidelog.client.group.errors import CommitFailedError
 from tidelog.client.subscription._subscription_state import SubscriptionPattern
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.messages.consumer_group_heartbeat import (

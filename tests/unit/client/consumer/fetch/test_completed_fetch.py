@@ -15,8 +15,8 @@ from tidelog.client.consumer._fetch.fetch_collector import FetchCollector
 from tidelog.client.consumer._fetch.fetch_config import FetchConfig
 from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
 from tidelog.client.resources import IsolationLevel
+from tidelog.client.subscription._partition_state import FetchPosition, PartitionState
 from tidelog.client.subscription._subscription_state import SubscriptionState
-from tidelog.client.subscription.partition_state import FetchPosition, PartitionState
 from tidelog.errors import CorruptRecordError
 from tidelog.ids import TopicPartition
 from tidelog.records.batch import HEADER_SIZE, LENGTH_AT, RECORD_COUNT_AT, write_crc
