@@ -12,7 +12,7 @@ from tests.integration.command_line import CommandLine
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.ids import TopicPartition
 from tidelog.pipelines.framework import events
 from tidelog.spark.pipelines.status_file import RunStatus, StatusFile

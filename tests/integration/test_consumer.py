@@ -29,7 +29,7 @@ from tidelog.client.consumer.errors import (
     WakeupError,
 )
 from tidelog.client.errors import ClientClosedError
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ConfigError, KafkaError
 
 Open = Callable[..., Any]

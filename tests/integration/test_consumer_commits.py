@@ -22,7 +22,7 @@ from tests.integration.consumer_faces import (
 
 from tidelog.client.consumer.interceptors import ConsumerInterceptor
 from tidelog.client.subscription.listener import RebalanceListener
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.ids import TopicPartition
 
 Open = Callable[..., Any]

@@ -15,7 +15,7 @@ from tests.integration.spark_topics import Stream, fill, options, schema_of
 from tests.rigs.waiting import wait_until
 
 from tidelog.client.admin.admin import Admin
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.security.acls.model import (

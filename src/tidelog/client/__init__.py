@@ -30,9 +30,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidelog.client.admin.admin import Admin as Admin
     from tidelog.client.admin.async_admin import AsyncAdmin as AsyncAdmin
+    from tidelog.client.admin.option_types import AdminOptions as AdminOptions
     from tidelog.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
     from tidelog.client.consumer.consumer import Consumer as Consumer
-    from tidelog.client.consumer.errors import NoOffsetForPartitionError as NoOffsetForPartitionError
     from tidelog.client.consumer.errors import RecordDeserializationError as RecordDeserializationError
     from tidelog.client.consumer.failure_policy import DeadLetter as DeadLetter
     from tidelog.client.consumer.failure_policy import Retry as Retry
@@ -40,30 +40,30 @@ if TYPE_CHECKING:
     from tidelog.client.consumer.failure_policy import Stop as Stop
     from tidelog.client.consumer.health import ConsumerHealth as ConsumerHealth
     from tidelog.client.consumer.interceptors import ConsumerInterceptor as ConsumerInterceptor
+    from tidelog.client.consumer.option_types import ConsumerOptions as ConsumerOptions
     from tidelog.client.consumer.stream_consumer import StreamConsumer as StreamConsumer
     from tidelog.client.errors import AuthenticationError as AuthenticationError
     from tidelog.client.errors import BrokerUnreachableError as BrokerUnreachableError
     from tidelog.client.errors import ClientClosedError as ClientClosedError
     from tidelog.client.errors import ClientError as ClientError
     from tidelog.client.errors import ConnectionLostError as ConnectionLostError
+    from tidelog.client.errors import NoOffsetForPartitionError as NoOffsetForPartitionError
     from tidelog.client.errors import RequestTimeoutError as RequestTimeoutError
     from tidelog.client.group.assignor import Assignment as Assignment
     from tidelog.client.group.assignor import Assignor as Assignor
     from tidelog.client.group.errors import CommitFailedError as CommitFailedError
-    from tidelog.client.options.option_types import AdminOptions as AdminOptions
-    from tidelog.client.options.option_types import ConsumerOptions as ConsumerOptions
-    from tidelog.client.options.option_types import ProducerOptions as ProducerOptions
     from tidelog.client.partitioner import partition_for_key as partition_for_key
-    from tidelog.client.producer._buffer_pool import BufferExhaustedError as BufferExhaustedError
     from tidelog.client.producer.async_producer import AsyncProducer as AsyncProducer
     from tidelog.client.producer.batch_result import BatchDeliveryError as BatchDeliveryError
     from tidelog.client.producer.batch_result import BatchResult as BatchResult
     from tidelog.client.producer.batch_result import BatchSourceError as BatchSourceError
+    from tidelog.client.producer.errors import BufferExhaustedError as BufferExhaustedError
     from tidelog.client.producer.errors import ProducerFencedError as ProducerFencedError
     from tidelog.client.producer.errors import TransactionAbortableError as TransactionAbortableError
     from tidelog.client.producer.errors import TransactionStateError as TransactionStateError
     from tidelog.client.producer.health import ProducerHealth as ProducerHealth
     from tidelog.client.producer.interceptors import ProducerInterceptor as ProducerInterceptor
+    from tidelog.client.producer.option_types import ProducerOptions as ProducerOptions
     from tidelog.client.producer.producer import Producer as Producer
     from tidelog.client.producer.record import ProducerRecord as ProducerRecord
     from tidelog.client.producer.record import RecordMetadata as RecordMetadata
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from tidelog.client.serialization import MsgspecDeserializer as MsgspecDeserializer
     from tidelog.client.serialization import MsgspecSerializer as MsgspecSerializer
     from tidelog.client.subscription.listener import RebalanceListener as RebalanceListener
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata as OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata as OffsetAndMetadata
     from tidelog.errors import ConfigError as ConfigError
     from tidelog.errors import ErrorCode as ErrorCode
     from tidelog.errors import KafkaError as KafkaError
@@ -92,7 +92,7 @@ if TYPE_CHECKING:
 
 EXPORTS = {
     "Admin": "tidelog.client.admin.admin",
-    "AdminOptions": "tidelog.client.options.option_types",
+    "AdminOptions": "tidelog.client.admin.option_types",
     "AlterConfigOp": "tidelog.client.resources",
     "AlterConfigOpType": "tidelog.client.resources",
     "Assignment": "tidelog.client.group.assignor",
@@ -105,7 +105,7 @@ EXPORTS = {
     "BatchResult": "tidelog.client.producer.batch_result",
     "BatchSourceError": "tidelog.client.producer.batch_result",
     "BrokerUnreachableError": "tidelog.client.errors",
-    "BufferExhaustedError": "tidelog.client.producer._buffer_pool",
+    "BufferExhaustedError": "tidelog.client.producer.errors",
     "ClientClosedError": "tidelog.client.errors",
     "ClientError": "tidelog.client.errors",
     "CommitFailedError": "tidelog.client.group.errors",
@@ -117,7 +117,7 @@ EXPORTS = {
     "Consumer": "tidelog.client.consumer.consumer",
     "ConsumerHealth": "tidelog.client.consumer.health",
     "ConsumerInterceptor": "tidelog.client.consumer.interceptors",
-    "ConsumerOptions": "tidelog.client.options.option_types",
+    "ConsumerOptions": "tidelog.client.consumer.option_types",
     "ConsumerRecord": "tidelog.records.record_codec",
     "DeadLetter": "tidelog.client.consumer.failure_policy",
     "Delivery": "tidelog.client.producer.record_future",
@@ -128,14 +128,14 @@ EXPORTS = {
     "MsgspecSerializer": "tidelog.client.serialization",
     "NewPartitions": "tidelog.client.resources",
     "NewTopic": "tidelog.client.resources",
-    "NoOffsetForPartitionError": "tidelog.client.consumer.errors",
-    "OffsetAndMetadata": "tidelog.client.subscription.partition_state",
+    "NoOffsetForPartitionError": "tidelog.client.errors",
+    "OffsetAndMetadata": "tidelog.client.subscription.offsets",
     "OffsetSpec": "tidelog.client.resources",
     "Producer": "tidelog.client.producer.producer",
     "ProducerFencedError": "tidelog.client.producer.errors",
     "ProducerHealth": "tidelog.client.producer.health",
     "ProducerInterceptor": "tidelog.client.producer.interceptors",
-    "ProducerOptions": "tidelog.client.options.option_types",
+    "ProducerOptions": "tidelog.client.producer.option_types",
     "ProducerRecord": "tidelog.client.producer.record",
     "RebalanceListener": "tidelog.client.subscription.listener",
     "RecordDeserializationError": "tidelog.client.consumer.errors",

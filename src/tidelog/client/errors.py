@@ -6,14 +6,21 @@
     ├── RequestTimeoutError     a broker has not answered in time
     ├── NoLeaderError           metadata names no leader for a partition
     ├── AuthenticationError     TLS or SASL: one side does not accept who the other is
-    └── ClientClosedError       a client was used after its close, or in a forked child
+    ├── ClientClosedError       a client was used after its close, or in a forked child
+    ├── IllegalStateError       a call that the consumer's state does not allow
+    ├── NoOffsetForPartitionError    nothing is committed and auto.offset.reset is none
+    └── LogTruncationError      records that were read are gone from the log and auto.offset.reset is none
 
+More are in the ``errors`` of ``consumer``, ``producer`` and ``group``.
 The first four and every retriable ``KafkaError`` may go away by themselves: ``is_retriable`` says so.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
+from tidelog.ids import TopicPartition
 
 _PREDICATES = {
     ErrorCode.GROUP_ID_NOT_FOUND: "does not exist",
@@ -54,6 +61,36 @@ class ClientClosedError(ClientError):
     """A client that cannot be used any more."""
 
 
+class IllegalStateError(ClientError):
+    """A call that does not fit what the consumer is doing."""
+
+
+class NoOffsetForPartitionError(ClientError):
+    """Partitions without a position: nothing committed, and no policy that says where to begin."""
+
+    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
+        self.partitions = frozenset(partitions)
+        super().__init__(
+            f"no offset is committed for {_names(self.partitions)} and auto.offset.reset is none: "
+            "seek to one, or set auto.offset.reset to earliest or latest"
+        )
+
+
+class LogTruncationError(ClientError):
+    """Records before these positions were lost by the cluster (an unclean leader election)."""
+
+    def __init__(self, divergent: Mapping[TopicPartition, int | None]) -> None:
+        self.divergent_offsets = dict(divergent)
+        places = ", ".join(
+            f"{partition} from {'an unknown offset' if offset is None else offset} on"
+            for partition, offset in sorted(divergent.items())
+        )
+        super().__init__(
+            f"the cluster has lost records that were read already: {places}; auto.offset.reset is none: "
+            "seek to where you want to go on"
+        )
+
+
 NO_ANSWER = (BrokerUnreachableError, ConnectionLostError, RequestTimeoutError)
 """A broker has not answered: another one may, or the same one later."""
 
@@ -82,3 +119,7 @@ def error_from(code: int, message: str | None, subject: str) -> KafkaError | Non
     if known is ErrorCode.UNKNOWN_SERVER_ERROR and code != ErrorCode.UNKNOWN_SERVER_ERROR:
         return KafkaError(known, f"{subject}: error {code}, which this client does not know")
     return KafkaError(known, f"{subject}: {known.name.lower().replace('_', ' ')}")
+
+
+def _names(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(str(partition) for partition in sorted(partitions))

@@ -43,7 +43,7 @@ from tidelog.wire.messages.offset_fetch import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 _TOPIC_NAMES_UNTIL = 9
 _MANY_GROUPS_SINCE = 8

@@ -72,8 +72,8 @@ from tidelog.security.acls.model import AclBinding
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.options.option_types import AdminOptions
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.admin.option_types import AdminOptions
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 
 T = TypeVar("T")

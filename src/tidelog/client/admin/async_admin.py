@@ -115,9 +115,9 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tidelog.client._telemetry.observers import Observers
+    from tidelog.client.admin.option_types import AdminOptions
     from tidelog.client.options import ClientConfig
-    from tidelog.client.options.option_types import AdminOptions
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 
 class AsyncAdmin:
@@ -1379,6 +1379,6 @@ class AsyncAdmin:
 
 
 def _is_offset_to_commit(given: object) -> bool:
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
     return is_number(given.offset if isinstance(given, OffsetAndMetadata) else given)

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tidelog.client._network.retry import Deadline
-from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
+from tidelog.client.errors import IllegalStateError
 from tidelog.client.group._handover import failure_of
 from tidelog.client.group.membership import GroupMembership
 from tidelog.client.subscription._subscription_state import SubscriptionState
 from tidelog.client.subscription.listener import Runner
-from tidelog.client.subscription.partition_state import OffsetAndMetadata, checked_offset, checked_partition
+from tidelog.client.subscription.offsets import OffsetAndMetadata, checked_offset, checked_partition
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 

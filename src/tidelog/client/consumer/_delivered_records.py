@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 
-from tidelog.client.subscription.partition_state import FetchPosition
+from tidelog.client.subscription._partition_state import FetchPosition
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 

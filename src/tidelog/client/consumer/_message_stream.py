@@ -34,7 +34,7 @@ from tidelog.client.consumer.health import ConsumerHealth
 from tidelog.client.group.errors import CommitFailedError
 from tidelog.client.serialization import DeserializeFn, deserializer_for
 from tidelog.client.subscription.listener import RebalanceListener
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, TopicPartition
 from tidelog.records.record_codec import ConsumerRecord

@@ -25,8 +25,8 @@ from tidelog.client.metrics import (
     spread,
     total,
 )
+from tidelog.client.subscription._partition_state import PartitionState
 from tidelog.client.subscription._subscription_state import SubscriptionState
-from tidelog.client.subscription.partition_state import PartitionState
 
 _NS = 1e9
 _NO_REPLICA = -1

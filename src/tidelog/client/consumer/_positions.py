@@ -23,9 +23,10 @@ from tidelog.client._network.ongoing_errors import OngoingErrors
 from tidelog.client._network.retry import Deadline
 from tidelog.client.consumer._fetch.fetch_config import FetchConfig
 from tidelog.client.errors import NoLeaderError, error_from, is_retriable
+from tidelog.client.subscription._partition_state import FetchPosition, FetchState
 from tidelog.client.subscription._reset_strategy import LATEST, ResetStrategy
 from tidelog.client.subscription._subscription_state import SubscriptionState
-from tidelog.client.subscription.partition_state import FetchPosition, FetchState, OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.clock import Clock, SystemClock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_OFFSET, TopicPartition

@@ -46,10 +46,10 @@ from tidelog.client.consumer._poll_port import PollPort
 from tidelog.client.consumer._positions import Positions
 from tidelog.client.consumer._quiet_time import QuietTime
 from tidelog.client.consumer._wake_flag import WakeFlag
-from tidelog.client.consumer.errors import ConsumerTimeoutError, IllegalStateError, WakeupError
+from tidelog.client.consumer.errors import ConsumerTimeoutError, WakeupError
 from tidelog.client.consumer.health import ConsumerActivity, ConsumerHealth, consumer_health
 from tidelog.client.consumer.interceptors import ConsumerInterceptors
-from tidelog.client.errors import ClientClosedError, RequestTimeoutError
+from tidelog.client.errors import ClientClosedError, IllegalStateError, RequestTimeoutError
 from tidelog.client.group._handover import failure_of
 from tidelog.client.group._membership_choice import membership_for
 from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
@@ -58,6 +58,7 @@ from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_pl
 from tidelog.client.metrics import Figures
 from tidelog.client.options import CONSUMER, ClientConfig
 from tidelog.client.resources import OffsetResult, OffsetSpec
+from tidelog.client.subscription._partition_state import FetchPosition
 from tidelog.client.subscription._reset_strategy import EARLIEST, LATEST, parse_reset_strategy
 from tidelog.client.subscription._subscription_state import (
     SubscriptionPattern,
@@ -65,8 +66,7 @@ from tidelog.client.subscription._subscription_state import (
     SubscriptionType,
 )
 from tidelog.client.subscription.listener import RebalanceListener, Runner, check_listener, run_here
-from tidelog.client.subscription.partition_state import (
-    FetchPosition,
+from tidelog.client.subscription.offsets import (
     OffsetAndMetadata,
     checked_partition,
     checked_partitions,
@@ -80,7 +80,7 @@ from tidelog.records.record_codec import COMPILED, ConsumerRecord
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.options.option_types import ConsumerOptions
+    from tidelog.client.consumer.option_types import ConsumerOptions
 
 PartitionCollection = Collection[TopicPartition] | TopicPartition
 _NO_OFFSET = -1

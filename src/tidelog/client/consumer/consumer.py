@@ -29,8 +29,8 @@ from tidelog.client._network.retry import check_seconds
 from tidelog.client._type_variables import K_co, V_co
 from tidelog.client.consumer._commits import CommitCallback, OffsetsToCommit
 from tidelog.client.consumer.async_consumer import AsyncConsumer, PartitionCollection, open_poll_port
-from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.health import ConsumerHealth
+from tidelog.client.errors import IllegalStateError
 from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.metadata import PartitionMetadata
 from tidelog.client.metrics import Figures
@@ -38,14 +38,14 @@ from tidelog.client.options import ClientConfig
 from tidelog.client.resources import OffsetResult
 from tidelog.client.subscription._subscription_state import SubscriptionPattern
 from tidelog.client.subscription.listener import Call, RebalanceListener
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.records.record_codec import ConsumerRecord
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.options.option_types import ConsumerOptions
+    from tidelog.client.consumer.option_types import ConsumerOptions
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -14,14 +14,13 @@ ClientError
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from tidelog.client.errors import ClientError
+from tidelog.client.errors import IllegalStateError as IllegalStateError
+from tidelog.client.errors import LogTruncationError as LogTruncationError
+from tidelog.client.errors import NoOffsetForPartitionError as NoOffsetForPartitionError
 from tidelog.ids import TopicPartition
-
-
-class IllegalStateError(ClientError):
-    """A call that does not fit what the consumer is doing."""
 
 
 class WakeupError(ClientError):
@@ -30,17 +29,6 @@ class WakeupError(ClientError):
 
 class ConsumerTimeoutError(ClientError):
     """Time is up; the text says what the consumer waited for and what stood in the way."""
-
-
-class NoOffsetForPartitionError(ClientError):
-    """Partitions without a position: nothing committed, and no policy that says where to begin."""
-
-    def __init__(self, partitions: Iterable[TopicPartition]) -> None:
-        self.partitions = frozenset(partitions)
-        super().__init__(
-            f"no offset is committed for {_names(self.partitions)} and auto.offset.reset is none: "
-            "seek to one, or set auto.offset.reset to earliest or latest"
-        )
 
 
 class OffsetOutOfRangeError(ClientError):
@@ -52,21 +40,6 @@ class OffsetOutOfRangeError(ClientError):
         super().__init__(
             f"the log no longer has these positions: {places}; auto.offset.reset is none: seek to an offset "
             "between beginning_offsets and end_offsets, or set it to earliest or latest"
-        )
-
-
-class LogTruncationError(ClientError):
-    """Records before these positions were lost by the cluster (an unclean leader election)."""
-
-    def __init__(self, divergent: Mapping[TopicPartition, int | None]) -> None:
-        self.divergent_offsets = dict(divergent)
-        places = ", ".join(
-            f"{partition} from {'an unknown offset' if offset is None else offset} on"
-            for partition, offset in sorted(divergent.items())
-        )
-        super().__init__(
-            f"the cluster has lost records that were read already: {places}; auto.offset.reset is none: "
-            "seek to where you want to go on"
         )
 
 
@@ -85,7 +58,3 @@ class RecordDeserializationError(ClientError):
             f"the {part} of {partition} at offset {offset} cannot be deserialized: {cause}; "
             "seek past it to go on"
         )
-
-
-def _names(partitions: Iterable[TopicPartition]) -> str:
-    return ", ".join(str(partition) for partition in sorted(partitions))

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from tidelog.client._network.ongoing_errors import OngoingError
 from tidelog.client.group.membership import MembershipState, MembershipStatus
 from tidelog.client.resources import IsolationLevel
+from tidelog.client.subscription._partition_state import FetchPosition
 from tidelog.client.subscription._subscription_state import SubscriptionState, SubscriptionType
-from tidelog.client.subscription.partition_state import FetchPosition
 from tidelog.ids import TopicPartition
 
 

@@ -25,17 +25,16 @@ from typing import TYPE_CHECKING, Any, Self
 from tidelog.client._loop_thread import LoopThread
 from tidelog.client._network.ongoing_errors import PATIENCE_S
 from tidelog.client.consumer._message_stream import DeadLetters, MessageStream, StreamOutcome
-from tidelog.client.consumer.errors import IllegalStateError
 from tidelog.client.consumer.failure_policy import FailurePolicy, Stop
 from tidelog.client.consumer.health import StreamsHealth
-from tidelog.client.errors import ClientClosedError
+from tidelog.client.errors import ClientClosedError, IllegalStateError
 from tidelog.client.options import CONSUMER, PRODUCER, ClientConfig
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.options.option_types import ConsumerOptions
+    from tidelog.client.consumer.option_types import ConsumerOptions
 
 logger = logging.getLogger(__name__)
 

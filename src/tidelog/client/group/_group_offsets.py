@@ -17,7 +17,7 @@ from tidelog.client.errors import error_from, is_retriable
 from tidelog.client.group._coordinator_link import CoordinatorLink
 from tidelog.client.group._metrics import GroupMetrics
 from tidelog.client.options import ClientConfig
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import NO_OFFSET, TopicPartition
 from tidelog.wire.messages.offset_commit import (

@@ -19,7 +19,7 @@ from tidelog.ids import TopicPartition
 if TYPE_CHECKING:
     from tidelog.client.options import ClientConfig
     from tidelog.client.subscription._subscription_state import SubscriptionState
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 
 class MemberOffsets:

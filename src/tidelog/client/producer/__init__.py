@@ -13,7 +13,6 @@ _transaction                  producer id, sequences, state and requests of tran
 _transaction_calls            the calls of a transaction
 """
 
-from tidelog.client.producer._buffer_pool import BufferExhaustedError
 from tidelog.client.producer.async_producer import AsyncProducer
 from tidelog.client.producer.batch_result import (
     BatchDeliveryError,
@@ -22,6 +21,7 @@ from tidelog.client.producer.batch_result import (
     RecordOutcome,
 )
 from tidelog.client.producer.errors import (
+    BufferExhaustedError,
     ProducerFencedError,
     TransactionAbortableError,
     TransactionAbortedError,

@@ -28,10 +28,7 @@ from collections import deque
 from collections.abc import Callable
 
 from tidelog.client.errors import ClientError
-
-
-class BufferExhaustedError(ClientError):
-    """``buffer.memory`` is full of unacknowledged records and stayed so for ``max.block.ms``."""
+from tidelog.client.producer.errors import BufferExhaustedError
 
 
 class PoolClosedError(ClientError):

@@ -35,7 +35,7 @@ from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
 from tidelog.client.options import PRODUCER, ClientConfig
 from tidelog.client.producer._batch_outcomes import BatchOutcomes
-from tidelog.client.producer._buffer_pool import BufferExhaustedError, BufferPool
+from tidelog.client.producer._buffer_pool import BufferPool
 from tidelog.client.producer._producer_metrics import ProducerStats, producer_metrics
 from tidelog.client.producer._record_accumulator import RecordAccumulator, upper_bound_bytes
 from tidelog.client.producer._send_batch.batch_input import BatchInput, check_records, is_table
@@ -51,7 +51,7 @@ from tidelog.client.producer._transaction.transaction_states import words
 from tidelog.client.producer._transaction.transactional_requests import TransactionalRequests
 from tidelog.client.producer._transaction_calls import GroupRef, OffsetRef, PreparedTransaction, Transactions
 from tidelog.client.producer.batch_result import BatchResult
-from tidelog.client.producer.errors import TransactionAbortedError
+from tidelog.client.producer.errors import BufferExhaustedError, TransactionAbortedError
 from tidelog.client.producer.health import ProducerActivity, ProducerHealth, producer_health
 from tidelog.client.producer.quick_send import RecordFuture, TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
@@ -65,7 +65,7 @@ from tidelog.records.record_codec import COMPILED
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.options.option_types import ProducerOptions
+    from tidelog.client.producer.option_types import ProducerOptions
 
 logger = logging.getLogger(__name__)
 

@@ -1,6 +1,7 @@
 """What a producer raises besides the errors of network and brokers.
 
 ClientError
+├── BufferExhaustedError       records wait for room in ``buffer.memory``
 ├── TransactionStateError      a call that the transaction's state does not allow
 ├── TransactionAbortableError  the transaction cannot be committed any more: abort it and go on
 └── TransactionAbortedError    why the records of an aborted transaction were not written
@@ -12,6 +13,10 @@ from __future__ import annotations
 
 from tidelog.client.errors import ClientError
 from tidelog.errors import ErrorCode, KafkaError
+
+
+class BufferExhaustedError(ClientError):
+    """``buffer.memory`` is full of unacknowledged records and stayed so for ``max.block.ms``."""
 
 
 class TransactionStateError(ClientError):

@@ -30,7 +30,6 @@ from tidelog.client.errors import ClientClosedError
 from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
 from tidelog.client.options import ClientConfig
-from tidelog.client.producer._buffer_pool import BufferExhaustedError
 from tidelog.client.producer._send_batch.batch_input import BatchInput, check_records, is_table
 from tidelog.client.producer._send_batch.batch_sender import BatchSender
 from tidelog.client.producer._send_batch.table_sender import TableSender
@@ -38,6 +37,7 @@ from tidelog.client.producer._send_batch.table_writer import TableFuture, TableW
 from tidelog.client.producer._transaction_calls import GroupRef, OffsetRef, PreparedTransaction
 from tidelog.client.producer.async_producer import AsyncProducer, open_send_port
 from tidelog.client.producer.batch_result import BatchResult
+from tidelog.client.producer.errors import BufferExhaustedError
 from tidelog.client.producer.health import ProducerHealth
 from tidelog.client.producer.quick_send import TopicQueues
 from tidelog.client.producer.record import DeliveryCallback, ProducerRecord, SerializedRecord
@@ -49,7 +49,7 @@ from tidelog.records.record import RecordHeader
 if TYPE_CHECKING:
     from typing import Unpack
 
-    from tidelog.client.options.option_types import ProducerOptions
+    from tidelog.client.producer.option_types import ProducerOptions
 
 T = TypeVar("T")
 

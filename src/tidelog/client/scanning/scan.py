@@ -12,7 +12,7 @@ from tidelog.client.scanning._scan_source import ScanSource
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.client.options.option_types import ConsumerOptions
+    from tidelog.client.consumer.option_types import ConsumerOptions
     from tidelog.client.scanning._topic_scan import TopicScan
 
 _REFUSED = {

@@ -18,20 +18,12 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from tidelog.client.consumer.errors import (
-    IllegalStateError,
-    LogTruncationError,
-    NoOffsetForPartitionError,
-)
+from tidelog.client.errors import IllegalStateError, LogTruncationError, NoOffsetForPartitionError
 from tidelog.client.resources import IsolationLevel
+from tidelog.client.subscription._partition_state import FetchPosition, FetchState, PartitionState
 from tidelog.client.subscription._reset_strategy import LATEST, NONE, ResetStrategy
 from tidelog.client.subscription.listener import RebalanceListener
-from tidelog.client.subscription.partition_state import (
-    FetchPosition,
-    FetchState,
-    OffsetAndMetadata,
-    PartitionState,
-)
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, TopicPartition
 
 logger = logging.getLogger("tidelog.client.consumer")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Collection
 
-from tidelog.client.consumer.errors import IllegalStateError
+from tidelog.client.errors import IllegalStateError
 from tidelog.ids import TopicPartition
 
 Call = Callable[[], object]

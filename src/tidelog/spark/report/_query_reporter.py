@@ -292,7 +292,7 @@ class _Sender:
         return True
 
     def _send(self) -> None:
-        from tidelog.client.subscription.partition_state import OffsetAndMetadata
+        from tidelog.client.subscription.offsets import OffsetAndMetadata
 
         position = self._reporter.position
         if not position:

@@ -17,7 +17,7 @@ from tidelog.client._network.cluster import Cluster
 from tidelog.client.admin._group_offsets import alter_group_offsets
 from tidelog.client.admin.group_resources import PartitionResult
 from tidelog.client.producer.producer import Producer
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import TidelogError
 from tidelog.ids import TopicPartition
 from tidelog.spark.report.content_digest import ContentDigest

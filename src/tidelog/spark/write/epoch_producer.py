@@ -14,7 +14,7 @@ from tidelog.client._network.retry import Deadline
 from tidelog.client.errors import RequestTimeoutError
 from tidelog.client.producer._transaction_calls import PreparedTransaction
 from tidelog.client.producer.producer import Producer
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.spark.report.epoch_record import EPOCH_PARTITION, EpochRecord
 from tidelog.spark.runtime.silence import reach

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tidelog.client.consumer._metrics import ConsumerTimes, FetchStats, FetchTally, PartitionSource
-from tidelog.client.subscription.partition_state import FetchPosition, PartitionState
+from tidelog.client.subscription._partition_state import FetchPosition, PartitionState
 
 
 def test_the_share_of_time_in_polls_is_of_the_time_since_the_poll_before() -> None:

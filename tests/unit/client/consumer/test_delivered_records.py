@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidelog.client.consumer._delivered_records import DeliveredRecords
-from tidelog.client.subscription.partition_state import FetchPosition
+from tidelog.client.subscription._partition_state import FetchPosition
 from tidelog.ids import TopicPartition
 from tidelog.records.record_codec import ConsumerRecord
 

@@ -7,7 +7,7 @@ from tests.unit.client.consumer.conftest import FetchService, ServedLog, batch, 
 
 from tidelog.client.consumer.async_consumer import AsyncConsumer
 from tidelog.client.consumer.errors import LogTruncationError, NoOffsetForPartitionError
-from tidelog.client.subscription.partition_state import OffsetAndMetadata
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.wire.api import ApiKey

@@ -20,9 +20,9 @@ from tidelog.client.group.membership import GroupMembership
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
 from tidelog.client.options import CONSUMER, ClientConfig
+from tidelog.client.subscription._partition_state import FetchPosition
 from tidelog.client.subscription._subscription_state import SubscriptionState
 from tidelog.client.subscription.listener import RebalanceListener
-from tidelog.client.subscription.partition_state import FetchPosition
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.wire.messages.consumer_group_heartbeat import (

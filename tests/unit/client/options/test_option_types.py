@@ -10,8 +10,9 @@ from tidelog.client.options.client_config import ADMIN, CONSUMER, PRODUCER, Clie
 from tidelog.errors import ConfigError
 
 
-def test_the_committed_module_is_what_the_option_tables_say() -> None:
-    assert generator.TARGET.read_text(encoding="utf-8") == generator.render(), generator.REMEDY
+@pytest.mark.parametrize("typed", generator.DICTS, ids=lambda each: each.name)
+def test_the_committed_module_is_what_the_option_tables_say(typed: generator.Typed) -> None:
+    assert typed.target.read_text(encoding="utf-8") == generator.render(typed), generator.REMEDY
 
 
 @pytest.mark.parametrize(
@@ -39,4 +40,4 @@ def test_the_words_that_types_allow_are_the_words_that_the_client_takes(kind: Cl
 def test_an_option_that_takes_objects_needs_a_type_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(generator.OBJECTS, "partitioner.class")
     with pytest.raises(generator.GenerationError, match=r"partitioner\.class takes objects"):
-        generator.render()
+        generator.render(generator.DICTS[0])

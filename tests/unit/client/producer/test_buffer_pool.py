@@ -6,7 +6,8 @@ import threading
 import pytest
 from tests.rigs.waiting import wait_until
 
-from tidelog.client.producer._buffer_pool import BufferExhaustedError, BufferPool, PoolClosedError
+from tidelog.client.producer._buffer_pool import BufferPool, PoolClosedError
+from tidelog.client.producer.errors import BufferExhaustedError
 
 WAIT_S = 60
 

@@ -6,6 +6,12 @@ import pytest
 
 from tidelog.client.consumer.errors import IllegalStateError, LogTruncationError, NoOffsetForPartitionError
 from tidelog.client.resources import IsolationLevel
+from tidelog.client.subscription._partition_state import (
+    FetchPosition,
+    FetchState,
+    LeaderAndEpoch,
+    PartitionState,
+)
 from tidelog.client.subscription._reset_strategy import (
     EARLIEST,
     LATEST,
@@ -14,13 +20,7 @@ from tidelog.client.subscription._reset_strategy import (
     parse_reset_strategy,
 )
 from tidelog.client.subscription._subscription_state import SubscriptionPattern, SubscriptionState
-from tidelog.client.subscription.partition_state import (
-    FetchPosition,
-    FetchState,
-    LeaderAndEpoch,
-    OffsetAndMetadata,
-    PartitionState,
-)
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition
 

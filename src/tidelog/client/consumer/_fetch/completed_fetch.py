@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from tidelog.client.consumer._fetch.fetch_config import FetchConfig
 from tidelog.client.consumer._metrics import FetchTally
 from tidelog.client.consumer.errors import RecordDeserializationError, RecordTooLargeError
-from tidelog.client.subscription.partition_state import PartitionState
+from tidelog.client.subscription._partition_state import PartitionState
 from tidelog.errors import CorruptRecordError, TidelogError
 from tidelog.ids import NO_LEADER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from tidelog.records.batch import (

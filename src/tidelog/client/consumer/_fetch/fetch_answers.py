@@ -24,8 +24,8 @@ from tidelog.client.consumer._fetch.fetch_session import FetchSession, Partition
 from tidelog.client.consumer._metrics import FetchStats, FetchTally
 from tidelog.client.errors import ClientError
 from tidelog.client.metadata import LeaderHint, Node
+from tidelog.client.subscription._partition_state import PartitionState
 from tidelog.client.subscription._subscription_state import SubscriptionState
-from tidelog.client.subscription.partition_state import PartitionState
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.wire.fetch import FetchedPartition, FetchResult

@@ -15,7 +15,7 @@ from collections import deque
 
 from tidelog.client.consumer._fetch.completed_fetch import CompletedFetch
 from tidelog.client.consumer._fetch.fetch_config import FetchConfig
-from tidelog.client.subscription.partition_state import FetchPosition, PartitionState
+from tidelog.client.subscription._partition_state import FetchPosition, PartitionState
 from tidelog.ids import TopicPartition
 
 

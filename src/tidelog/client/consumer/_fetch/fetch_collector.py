@@ -14,9 +14,9 @@ from tidelog.client.consumer._fetch.completed_fetch import CompletedFetch
 from tidelog.client.consumer._fetch.fetch_buffer import FetchBuffer
 from tidelog.client.consumer._metrics import FetchStats
 from tidelog.client.consumer.errors import OffsetOutOfRangeError
+from tidelog.client.subscription._partition_state import FetchPosition
 from tidelog.client.subscription._reset_strategy import NONE
 from tidelog.client.subscription._subscription_state import SubscriptionState
-from tidelog.client.subscription.partition_state import FetchPosition
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 from tidelog.records.column_codec import RecordColumns

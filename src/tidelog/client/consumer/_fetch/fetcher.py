@@ -38,8 +38,8 @@ from tidelog.client.consumer._fetch.fetch_session import FetchSession, Partition
 from tidelog.client.consumer._metrics import FetchStats
 from tidelog.client.errors import ClientError, is_retriable
 from tidelog.client.metadata import ClusterMetadata
+from tidelog.client.subscription._partition_state import LeaderAndEpoch, PartitionState
 from tidelog.client.subscription._subscription_state import SubscriptionState
-from tidelog.client.subscription.partition_state import LeaderAndEpoch, PartitionState
 from tidelog.errors import KafkaError, TidelogError, WireError
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.records.column_codec import RecordColumns

@@ -22,7 +22,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from tidelog.client._network.retry import Deadline
-from tidelog.client.consumer.errors import IllegalStateError
+from tidelog.client.errors import IllegalStateError
 from tidelog.client.group._classic.classic_member import THROWN_OUT, ClassicMember
 from tidelog.client.group._classic.consumer_protocol import decode_assignment, encode_subscription
 from tidelog.client.group._classic.generation import Generation, MemberState
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tidelog.client.metadata import ClusterMetadata
     from tidelog.client.options import ClientConfig
     from tidelog.client.subscription._subscription_state import SubscriptionState
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
 

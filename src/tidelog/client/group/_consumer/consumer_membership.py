@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
     from tidelog.client.options import ClientConfig
     from tidelog.client.subscription._subscription_state import SubscriptionState
-    from tidelog.client.subscription.partition_state import OffsetAndMetadata
+    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 logger = logging.getLogger(__name__)
 
