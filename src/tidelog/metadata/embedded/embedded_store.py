@@ -75,7 +75,10 @@ class EmbeddedStore:
         journal_limit_bytes: int = JOURNAL_LIMIT_BYTES,
         sync: Callable[[int], None] = os.fdatasync,
     ) -> None:
-        """Open or create the store; raises :class:`StorageError` if its files cannot be used."""
+        """Open or create the store; raises :class:`StorageError` if its files cannot be used.
+
+        ``sync`` brings a file's bytes, or a directory's names, to the disk.
+        """
         self._directory = directory
         self._journal_limit_bytes = journal_limit_bytes
         self._sync = sync
@@ -189,7 +192,8 @@ class EmbeddedStore:
         image = self._encode_snapshot()
         loop = asyncio.get_running_loop()
         try:
-            await loop.run_in_executor(None, _write_atomically, self._directory / SNAPSHOT_NAME, image)
+            path = self._directory / SNAPSHOT_NAME
+            await loop.run_in_executor(None, _write_atomically, path, image, self._sync)
             os.ftruncate(self._journal, len(_JOURNAL_MAGIC))
             await loop.run_in_executor(None, self._sync, self._journal)
         except OSError as error:
@@ -233,7 +237,7 @@ class EmbeddedStore:
                 )
             _write_all(self._journal, _JOURNAL_MAGIC, 0)
             self._sync(self._journal)
-            _sync_directory(self._directory)
+            _sync_directory(self._directory, self._sync)
             return len(_JOURNAL_MAGIC)
         position = len(_JOURNAL_MAGIC)
         while position < len(raw):
@@ -355,20 +359,20 @@ def _read_snapshot(path: Path) -> tuple[int, Node | None]:
         raise StorageError(f"{path} holds what this version cannot read: {error}") from error
 
 
-def _write_atomically(path: Path, content: bytes) -> None:
+def _write_atomically(path: Path, content: bytes, sync: Callable[[int], None]) -> None:
     """Replace a file so that a crash leaves the old or the new one, whole."""
     temporary = path.with_name(path.name + ".tmp")
     with temporary.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        sync(file.fileno())
     temporary.replace(path)
-    _sync_directory(path.parent)
+    _sync_directory(path.parent, sync)
 
 
-def _sync_directory(path: Path) -> None:
+def _sync_directory(path: Path, sync: Callable[[int], None]) -> None:
     directory = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(directory)
+        sync(directory)
     finally:
         os.close(directory)

@@ -16,6 +16,7 @@ from typing import BinaryIO, Final
 from tidelog.errors import StorageError
 from tidelog.ids import NO_TIMESTAMP
 from tidelog.records.batch import MAX_INT32, Buffer, header_at
+from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.files import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
@@ -35,10 +36,13 @@ _TIME_ENTRY: Final = struct.Struct(">qi")
 class CleanedSegment:
     """A segment in the making, in the directory of the log that it will join."""
 
-    def __init__(self, directory: Path, base_offset: int, index_interval_bytes: int) -> None:
+    def __init__(
+        self, directory: Path, base_offset: int, index_interval_bytes: int, disk: Disk = REAL_DISK
+    ) -> None:
         self.directory = directory
         self.base_offset = base_offset
         self.size_bytes = 0
+        self._disk = disk
         self._index_interval_bytes = index_interval_bytes
         self._indexed_bytes = 0
         self._offset_index = bytearray()
@@ -76,7 +80,7 @@ class CleanedSegment:
         """Bring everything to disk, dated like the newest of the segments it was made from."""
         self._index_time()
         self._log.flush()
-        os.fsync(self._log.fileno())
+        self._disk.fsync(self._log.fileno())
         self._log.close()
         files = {OFFSET_INDEX_SUFFIX: self._offset_index, TIME_INDEX_SUFFIX: self._time_index}
         if self._aborted:
@@ -85,7 +89,7 @@ class CleanedSegment:
             with self._path(suffix).open("wb") as file:
                 file.write(data)
                 file.flush()
-                os.fsync(file.fileno())
+                self._disk.fsync(file.fileno())
         for suffix in (LOG_SUFFIX, *files):
             os.utime(self._path(suffix), ns=(modified_ns, modified_ns))
 

@@ -153,7 +153,7 @@ def compact_now(
     if not dirty.dirty_bytes:
         return None
     cleaning = CleaningPass(dirty, options or CleanerOptions(), clock)
-    for event in compact(cleaning.job):
+    for event in compact(cleaning.job, disk=log.files.disk):
         if isinstance(event, CompactionDone):
             return event
         if isinstance(event, CleanedGroup):

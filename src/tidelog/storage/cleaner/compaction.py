@@ -33,7 +33,7 @@ from tidelog.storage.cleaner.cleaned_segment import CleanedSegment
 from tidelog.storage.cleaner.cleaned_transactions import CleanedTransactions
 from tidelog.storage.cleaner.offset_map import OffsetMap
 from tidelog.storage.cleaner.record_filter import ActiveProducer, RecordFilter, SkippedBatches
-from tidelog.storage.disk import REAL_DISK
+from tidelog.storage.disk import REAL_DISK, Disk
 from tidelog.storage.files import LOG_SUFFIX, TXN_INDEX_SUFFIX, segment_path
 from tidelog.storage.segment.batch_reader import read_batches
 from tidelog.storage.segment.batch_records import BatchRecords
@@ -108,7 +108,7 @@ class CompactionDone(msgspec.Struct, frozen=True, tag="done", kw_only=True):
 
 
 def compact(
-    job: CompactionJob, pace: Pace = lambda size: None
+    job: CompactionJob, pace: Pace = lambda size: None, disk: Disk = REAL_DISK
 ) -> Iterator[CleanedGroup | BatchSkipped | CompactionDone]:
     """Run a pass; each group is complete on disk when it is yielded. The last thing yielded is the end."""
     skipped = SkippedBatches()
@@ -135,7 +135,7 @@ def compact(
         job.segment_index_bytes,
         job.upper_bound,
     ):
-        size = _clean_group(job, group, keep, pace)
+        size = _clean_group(job, group, keep, pace, disk)
         yield from _told(skipped)
         clean_bytes += sum(segment.size_bytes for segment in group)
         bytes_written += size
@@ -229,9 +229,11 @@ def _note_keys(offsets: OffsetMap, records: BatchRecords, header: BatchHeader, j
     return True
 
 
-def _clean_group(job: CompactionJob, group: Sequence[SourceSegment], keep: RecordFilter, pace: Pace) -> int:
+def _clean_group(
+    job: CompactionJob, group: Sequence[SourceSegment], keep: RecordFilter, pace: Pace, disk: Disk
+) -> int:
     directory = Path(job.directory)
-    cleaned = CleanedSegment(directory, group[0].base_offset, job.index_interval_bytes)
+    cleaned = CleanedSegment(directory, group[0].base_offset, job.index_interval_bytes, disk)
     try:
         for segment in group:
             path = segment_path(directory, segment.base_offset, LOG_SUFFIX)

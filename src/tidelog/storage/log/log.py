@@ -94,8 +94,11 @@ class Log:
         partition = context.topic_partition
         loader = LogLoader(context, partition, clean_shutdown, recovery_point, log_start_offset)
         with offline_on_error(directory, "loading"):
+            is_new = not directory.exists()
             directory.mkdir(parents=True, exist_ok=True)
             log = cls(context, loader.load())
+            # A broker that ended at once may have left a directory that it had not synced.
+            log.files.is_name_synced = clean_shutdown and not is_new
             log._settle_topic_id(topic_id)
             if not log.epochs.path.exists():
                 log.epochs.path.touch()

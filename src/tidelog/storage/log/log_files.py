@@ -45,6 +45,7 @@ class LogFiles:
         "disk",
         "epochs",
         "is_deleted",
+        "is_name_synced",
         "last_flush_ms",
         "log_dir",
         "log_end_offset",
@@ -82,6 +83,8 @@ class LogFiles:
         """Whether the log is, or was about to be: nobody is to open its files any more."""
         self.is_deleted = False
         """Whether the directory has the name under which it waits for deletion; its files are not told."""
+        self.is_name_synced = True
+        """Whether the directory's own name is on disk; if not, the first new segment has it synced."""
         self.on_rolled: Callable[[int], None] | None = None
         """Is to call :meth:`flush_up_to`, in a thread if it likes; without it rolling syncs at once."""
         self.on_segments_deleted: Callable[[list[Path]], None] | None = None
@@ -194,6 +197,9 @@ class LogFiles:
         if new_segments:
             # The names of new files are kept in the directory, which is synced by itself.
             self.disk.sync_path(self.directory)
+            if not self.is_name_synced:
+                self.disk.sync_path(self.log_dir)
+                self.is_name_synced = True
 
     def _lower_recovery_point(self, offset: int) -> None:
         with self._recovery_lock:
