@@ -26,8 +26,9 @@ MODULES = (
     "tidelog.records.column_writer",
     "tidelog.client.producer.quick_send",
     "tidelog.coordinator.group.offsets.committed_offset",
-    "tidelog.coordinator.group.offsets.offset_fold",
-    "tidelog.coordinator.log_walker",
+    "tidelog.coordinator.group.offsets.commit_fold",
+    "tidelog.coordinator.loading.log_walker",
+    "tidelog.coordinator.loading.record_fold",
     "tidelog.metrics.request_times",
     "tidelog.storage.segment.batch_search",
 )

@@ -1,8 +1,10 @@
-"""No module imports one that imports it, by whatever way; imports for type checkers included."""
+"""Imports go one way, between modules and between packages. Imports for type checkers count."""
 
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -29,9 +31,31 @@ def imported(path: Path, modules: dict[str, Path]) -> set[str]:
     return found & modules.keys()
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+@cache
+def import_graph() -> dict[str, set[str]]:
     modules = {module_name(path): path for path in PACKAGE.rglob("*.py")}
     assert len(modules) > 700
-    graph = {name: imported(path, modules) - {name} for name, path in modules.items()}
+    return {name: imported(path, modules) - {name} for name, path in modules.items()}
+
+
+def siblings(one: str, other: str) -> tuple[str, str] | None:
+    """The packages or modules beside each other in which two modules are; None for a package and its own."""
+    for end, (mine, its) in enumerate(zip(one.split("."), other.split("."), strict=False), 1):
+        if mine != its:
+            return ".".join(one.split(".")[:end]), ".".join(other.split(".")[:end])
+    return None
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
     # Raises CycleError, which names the circle.
-    TopologicalSorter(graph).prepare()
+    TopologicalSorter(import_graph()).prepare()
+
+
+def test_no_siblings_import_each_other() -> None:
+    edges: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for importer, names in import_graph().items():
+        for name in names:
+            if pair := siblings(importer, name):
+                edges[pair].append(f"{importer} -> {name}")
+    both_ways = {pair: edges[pair] for pair in edges if pair[0] < pair[1] and pair[::-1] in edges}
+    assert not both_ways

@@ -34,9 +34,9 @@ from itertools import chain
 from typing import Generic, NamedTuple, Protocol, TypeVar, cast
 
 from tidelog.clock import Clock
+from tidelog.coordinator.loading.log_replay import NO_PRODUCER, LogReplay, Replayed
+from tidelog.coordinator.loading.log_replay import Producer as Producer
 from tidelog.coordinator.log import CoordinatorLog
-from tidelog.coordinator.log_replay import NO_PRODUCER, LogReplay, Replayed
-from tidelog.coordinator.log_replay import Producer as Producer
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.errors import CorruptRecordError, ErrorCode, KafkaError, TidelogError
 from tidelog.metadata.feed import ImageDelta

@@ -15,7 +15,7 @@ checksum of lz4 frames of format 0 is wrong, and a compressed message may carry 
 (KAFKA-4298).
 
 Invariant: :func:`messages_in` has a piece of a compressed message in memory, whatever it unpacks to. Called
-by ``storage`` (offsets by time, compaction), ``coordinator/log_walker``, the consumer, the Spark source and
+by ``storage`` (offsets by time, compaction), ``coordinator/loading``, the consumer, the Spark source and
 ``cli``.
 """
 

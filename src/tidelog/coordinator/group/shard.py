@@ -18,9 +18,9 @@ from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
 from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offsets import Offsets, OffsetsPart
 from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.loading.log_replay import ShardFold
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
 from tidelog.coordinator.sweep import Sweep
@@ -88,9 +88,9 @@ class GroupShard:
         """Take in one record as it is in the log, if it is an offset of the usual form."""
         return self.offsets.replay_raw(offset, producer, key, value)
 
-    def drain(self, fold: OffsetFold, upto: int, limit: int) -> bool:
-        """Take in offsets that were folded at loading."""
-        return self.offsets.drain(fold, upto, limit)
+    def new_fold(self) -> ShardFold:
+        """What folds commits of offsets at loading."""
+        return self.offsets.new_fold()
 
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """A transaction that has committed offsets, or has not, has ended."""

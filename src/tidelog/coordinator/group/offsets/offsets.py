@@ -19,17 +19,18 @@ from typing import NamedTuple
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.group import Group
 from tidelog.coordinator.group.groups import Groups
+from tidelog.coordinator.group.offsets.commit_fold import CommitFold
 from tidelog.coordinator.group.offsets.committed_offset import (
     NO_EXPIRY,
     CommittedOffset,
     from_value,
     tombstone,
 )
-from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
 from tidelog.coordinator.group.offsets.offset_table import OffsetTable
 from tidelog.coordinator.group.offsets.pending import PendingOffsets
 from tidelog.coordinator.group.offsets.raw_commit import RawCommits
 from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.loading.log_replay import ShardFold
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.coordinator.sweep import Sweep
@@ -109,9 +110,14 @@ class Offsets:
         self._keep(producer.producer_id, group_id, topic, partition, committed)
         return True
 
-    def drain(self, fold: OffsetFold, upto: int, limit: int) -> bool:
-        """Take in what was folded, up to an entry and so many at most; True when all of it is there."""
-        return fold.drain(upto, limit, self.committed.groups, self.groups.by_id, self)
+    def new_fold(self) -> ShardFold:
+        """A fold of commits, and how they are taken in from there."""
+        fold = CommitFold()
+
+        def drain(upto: int, limit: int) -> bool:
+            return fold.drain(upto, limit, self.committed.groups, self.groups.by_id, self)
+
+        return ShardFold(fold, drain)
 
     def replay_marker(self, producer: Producer, committed: bool) -> None:
         """A transaction has ended: its offsets count from now on, or never did."""

@@ -1,5 +1,5 @@
 # cython: language_level=3
-"""Walks over the batches of a coordinator's log: commits of offsets are folded, all else becomes events.
+"""Walks over the batches of a coordinator's log: each record is put into a fold, or becomes an event.
 
 Messages of formats 0 and 1, which a log of offsets may hold since before Kafka 0.11, are batches, too.
 
@@ -40,23 +40,11 @@ else:
 
 if cython.compiled:
     if not TYPE_CHECKING:
-        from cython.cimports.tidelog.coordinator.group.offsets.offset_fold import (
-            FULL,
-            TAKEN,
-            OffsetFold,
-            _int16,
-            _int32,
-            _int64,
-        )
+        from cython.cimports.tidelog.coordinator.loading.big_endian import int16, int32, int64
+        from cython.cimports.tidelog.coordinator.loading.record_fold import FULL, TAKEN, RecordFold
 else:
-    from tidelog.coordinator.group.offsets.offset_fold import (
-        FULL,
-        TAKEN,
-        OffsetFold,
-        _int16,
-        _int32,
-        _int64,
-    )
+    from tidelog.coordinator.loading.big_endian import int16, int32, int64
+    from tidelog.coordinator.loading.record_fold import FULL, TAKEN, RecordFold
 
     _CRC: Any = None
 
@@ -239,7 +227,6 @@ class LogWalker:
         "_type_view",
         "_value_at",
         "_value_length",
-        "_with_fold",
         "chunk",
         "fold_is_full",
         "max_bytes",
@@ -250,7 +237,7 @@ class LogWalker:
     def __init__(
         self,
         known_types: Iterable[int],
-        fold: OffsetFold | None = None,
+        fold: RecordFold | None = None,
         *,
         max_bytes: int = MAX_BATCH_BYTES,
         max_records: int = MAX_BATCH_RECORDS,
@@ -262,8 +249,7 @@ class LogWalker:
         self._known_types = bytearray(_MAX_TYPES)
         for number in known_types:
             self._known_types[number] = 1
-        self._fold = OffsetFold() if fold is None else fold
-        self._with_fold = fold is not None
+        self._fold = RecordFold() if fold is None else fold
         self._body = b""
         self._is_packed = False
         self._bodies: list[Any] = []
@@ -307,7 +293,7 @@ class LogWalker:
 
         With ``fold_is_full`` the fold has to be drained after the events, too.
         """
-        fold: OffsetFold = self._fold
+        fold: RecordFold = self._fold
         code: cython.Py_ssize_t
         self.fold_is_full = False
         self._count = self._taken = 0
@@ -396,7 +382,7 @@ class LogWalker:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _walk(self, fold: OffsetFold) -> cython.Py_ssize_t:
+    def _walk(self, fold: RecordFold) -> cython.Py_ssize_t:
         code: cython.Py_ssize_t
         while True:
             if self._left > 0:
@@ -421,12 +407,12 @@ class LogWalker:
         attributes: cython.longlong
         if self._chunk_size - at < _LOG_OVERHEAD + 5:
             return _DONE
-        end = at + _LOG_OVERHEAD + _int32(chunk, at + 8)
+        end = at + _LOG_OVERHEAD + int32(chunk, at + 8)
         if end > self._chunk_size or end < at + _LOG_OVERHEAD + 5:
             return _DONE
         self._header_at = at
         self._pos = end
-        self._base_offset = _int64(chunk, at)
+        self._base_offset = int64(chunk, at)
         if chunk[at + 16] != _MAGIC:
             self.next_offset = self._base_offset + 1
             if chunk[at + 16] > _MAGIC:
@@ -436,20 +422,20 @@ class LogWalker:
         if end - at < _HEADER_SIZE:
             self.next_offset = self._base_offset + 1
             return self._skip(self._base_offset, _MALFORMED)
-        last: cython.longlong = _int32(chunk, at + 23)
+        last: cython.longlong = int32(chunk, at + 23)
         self.next_offset = self._base_offset + (last if last > 0 else 0) + 1
-        if _crc(chunk, at + _ATTRIBUTES_AT, end) != (_int32(chunk, at + 17) & _MASK_32):
+        if _crc(chunk, at + _ATTRIBUTES_AT, end) != (int32(chunk, at + 17) & _MASK_32):
             return self._skip(self.next_offset - 1, _BAD_CRC)
-        self._left = _int32(chunk, at + 57)
+        self._left = int32(chunk, at + 57)
         if self._left < 0 or last < 0:
             return self._skip(self.next_offset - 1, _BAD_COUNT)
         if self._left > self.max_records:
             return self._skip(self.next_offset - 1, _TOO_MANY)
-        attributes = _int16(chunk, at + _ATTRIBUTES_AT)
+        attributes = int16(chunk, at + _ATTRIBUTES_AT)
         self._control = (attributes & _CONTROL_BIT) != 0
         self._transactional = (attributes & _TRANSACTIONAL_BIT) != 0
-        self._producer_id = _int64(chunk, at + 43)
-        self._epoch = _int16(chunk, at + 51)
+        self._producer_id = int64(chunk, at + 43)
+        self._epoch = int16(chunk, at + 51)
         if attributes & _CODEC_MASK:
             self._is_packed = True
             return _INFLATE
@@ -566,7 +552,7 @@ class LogWalker:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(check=False)
-    def _walk_records(self, fold: OffsetFold) -> cython.Py_ssize_t:
+    def _walk_records(self, fold: RecordFold) -> cython.Py_ssize_t:
         start: cython.Py_ssize_t
         kind: cython.longlong
         code: cython.Py_ssize_t
@@ -584,20 +570,20 @@ class LogWalker:
                 continue
             if self._control:
                 self._left -= 1
-                if self._key_length < 4 or _int16(self._source, self._key_at) < 0:
+                if self._key_length < 4 or int16(self._source, self._key_at) < 0:
                     self._pass_over(_SHORT_KEY, offset)
                     continue
-                kind = _int16(self._source, self._key_at + 2)
+                kind = int16(self._source, self._key_at + 2)
                 if kind == 0 or kind == 1:
                     self._add_event(fold, _C_MARKER, offset)
                     self._events[(self._count - 1) * _WIDTH + _KEY_AT] = kind
                 continue
-            kind = _int16(self._source, self._key_at) if self._key_length >= 2 else -1
+            kind = int16(self._source, self._key_at) if self._key_length >= 2 else -1
             if kind < 0 or kind >= _MAX_TYPES or not self._is_known(kind):
                 self._left -= 1
                 self._pass_over(_UNKNOWN_TYPE if self._key_length >= 2 else _SHORT_KEY, offset)
                 continue
-            if self._with_fold and not self._transactional:
+            if not self._transactional:
                 code = fold.put(
                     self._source, self._key_at, self._key_length, self._value_at, self._value_length, offset
                 )
@@ -615,7 +601,7 @@ class LogWalker:
     @cython.nogil
     @cython.exceptval(check=False)
     def _add_event(
-        self, fold: OffsetFold, kind: cython.Py_ssize_t, offset: cython.longlong
+        self, fold: RecordFold, kind: cython.Py_ssize_t, offset: cython.longlong
     ) -> cython.Py_ssize_t:
         """An event of the present record, after what has been folded before it."""
         events: cython.p_longlong = self._events

@@ -13,10 +13,11 @@ import tidelog.coordinator
 ROOT = Path(tidelog.coordinator.__path__[0])
 # In the order in which they import one another.
 SOURCES = {
+    "tidelog.coordinator.loading.record_fold": ROOT / "loading/record_fold.py",
     "tidelog.coordinator.group.offsets.committed_offset": ROOT / "group/offsets/committed_offset.py",
-    "tidelog.coordinator.group.offsets.offset_fold": ROOT / "group/offsets/offset_fold.py",
-    "tidelog.coordinator.log_walker": ROOT / "log_walker.py",
-    "tidelog.coordinator.log_replay": ROOT / "log_replay.py",
+    "tidelog.coordinator.group.offsets.commit_fold": ROOT / "group/offsets/commit_fold.py",
+    "tidelog.coordinator.loading.log_walker": ROOT / "loading/log_walker.py",
+    "tidelog.coordinator.loading.log_replay": ROOT / "loading/log_replay.py",
 }
 
 
@@ -29,14 +30,14 @@ class ReplayModules:
             loaded = {name: importlib.import_module(name) for name in SOURCES}
         else:
             loaded = _interpreted()
-        self.offset_fold = loaded["tidelog.coordinator.group.offsets.offset_fold"]
-        self.log_walker = loaded["tidelog.coordinator.log_walker"]
-        self.log_replay = loaded["tidelog.coordinator.log_replay"]
+        self.commit_fold = loaded["tidelog.coordinator.group.offsets.commit_fold"]
+        self.log_walker = loaded["tidelog.coordinator.loading.log_walker"]
+        self.log_replay = loaded["tidelog.coordinator.loading.log_replay"]
 
     @classmethod
     def is_compiled(cls) -> bool:
         """Whether the installation has the compiled variant."""
-        return bool(importlib.import_module("tidelog.coordinator.log_walker").COMPILED)
+        return bool(importlib.import_module("tidelog.coordinator.loading.log_walker").COMPILED)
 
 
 def _interpreted() -> dict[str, ModuleType]:

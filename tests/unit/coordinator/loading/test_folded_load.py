@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.rigs.coordinator import GroupHarness
-from tests.unit.coordinator.replay_modules import ReplayModules
-from tests.unit.coordinator.test_log_replay import replay_all
+from tests.unit.coordinator.loading.replay_modules import ReplayModules
+from tests.unit.coordinator.loading.test_log_replay import replay_all
 
 from tidelog.coordinator.group.group import Group
+from tidelog.coordinator.group.offsets import offsets
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
-from tidelog.coordinator.log_replay import NO_PRODUCER, Producer
+from tidelog.coordinator.loading.log_replay import NO_PRODUCER, Producer
 from tidelog.coordinator.stored_record import StoredRecord, encode_key, encode_value
 from tidelog.errors import TidelogError
 from tidelog.ids import ZERO_UUID, Uuid
@@ -243,6 +245,11 @@ def state(shard: GroupShard) -> dict[str, object]:
     }
 
 
+def replay_into(modules: ReplayModules, shard: GroupShard) -> Any:
+    with patch.object(offsets, "CommitFold", modules.commit_fold.CommitFold):
+        return modules.log_replay.LogReplay("log-0", SCHEMAS, shard)
+
+
 def fresh() -> GroupShard:
     shard = HARNESS.shard_of("g")
     return GroupShard(shard.context, shard.support)
@@ -270,7 +277,7 @@ def test_a_folded_load_is_a_replay_one_by_one(
     ends = [pos + header.size_bytes for pos, header in iter_batches(log)]
     cut_at = [0, *(end for end, cut in zip(ends, cuts, strict=False) if cut), len(log)]
     chunks = [log[start:end] for start, end in pairwise(cut_at) if end > start]
-    replay = replay_modules.log_replay.LogReplay("log-0", SCHEMAS, found)
+    replay = replay_into(replay_modules, found)
     if chunks:
         assert replay_all(replay, *chunks) == sum(1 if len(each) == 2 else len(each[0]) for each in batches)
     assert state(found) == state(expected)
@@ -281,9 +288,9 @@ def test_a_full_table_is_drained_or_grows_and_nothing_is_lost(
     replay_modules: ReplayModules, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Far more keys than fit, in two rounds, with tombstones and a marker between."""
-    monkeypatch.setattr(replay_modules.offset_fold, "FIRST_ENTRIES", 16)
-    monkeypatch.setattr(replay_modules.offset_fold, "MAX_ENTRIES", entries)
-    monkeypatch.setattr(replay_modules.offset_fold, "_MIN_HEAP_BYTES", 1 << 17, raising=False)
+    monkeypatch.setattr(replay_modules.commit_fold, "FIRST_ENTRIES", 16)
+    monkeypatch.setattr(replay_modules.commit_fold, "MAX_ENTRIES", entries)
+    monkeypatch.setattr(replay_modules.commit_fold, "_MIN_HEAP_BYTES", 1 << 17, raising=False)
     batches: list[tuple[Any, ...]] = []
     for turn in range(2):
         for number in range(300):
@@ -297,7 +304,7 @@ def test_a_full_table_is_drained_or_grows_and_nothing_is_lost(
     log = log_of(batches)
     expected, found = fresh(), fresh()
     one_by_one(log, expected)
-    replay_all(replay_modules.log_replay.LogReplay("log-0", SCHEMAS, found), log)
+    replay_all(replay_into(replay_modules, found), log)
     assert state(found) == state(expected)
 
 

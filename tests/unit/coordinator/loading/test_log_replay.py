@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.rigs.coordinator import GroupHarness
 from tests.rigs.old_formats import OLD_CODECS, Old, old_set
-from tests.unit.coordinator.replay_modules import ReplayModules
+from tests.unit.coordinator.loading.replay_modules import ReplayModules
 
 from tidelog.coordinator import runtime as runtime_module
-from tidelog.coordinator.log_replay import NO_PRODUCER, Producer
+from tidelog.coordinator.loading.log_replay import NO_PRODUCER, Producer
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord, encode_key, encode_value
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import ATTRIBUTES_AT, RECORD_COUNT_AT, set_base_offset, write_crc

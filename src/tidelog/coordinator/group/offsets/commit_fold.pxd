@@ -1,10 +1,8 @@
-# What offset_fold.py cannot say in Python: the C types of its class, and what log_walker shares.
+# What commit_fold.py cannot say in Python: the C types of its class.
 
 from tidelog.coordinator.group.offsets.committed_offset cimport CommittedOffset
+from tidelog.coordinator.loading.record_fold cimport RecordFold
 
-cdef Py_ssize_t REFUSED
-cdef Py_ssize_t TAKEN
-cdef Py_ssize_t FULL
 cdef Py_ssize_t _MAX_PROBES
 cdef unsigned long long _HASH_PRIME
 cdef Py_ssize_t _NUMBERS
@@ -29,14 +27,11 @@ cdef long long _COMMITTED
 cdef long long _FORGOTTEN
 cdef long long _PRESENT
 
-cdef long long _int16(const unsigned char* source, Py_ssize_t at) noexcept nogil
-cdef long long _int32(const unsigned char* source, Py_ssize_t at) noexcept nogil
-cdef long long _int64(const unsigned char* source, Py_ssize_t at) noexcept nogil
 cdef bint _is_ascii(const unsigned char* source, Py_ssize_t at, Py_ssize_t length) noexcept nogil
 cdef bint _is_usual_key(const unsigned char* source, Py_ssize_t at, Py_ssize_t length) noexcept nogil
 
 
-cdef class OffsetFold:
+cdef class CommitFold(RecordFold):
     cdef unsigned long long _seed
     cdef dict _names
     cdef dict _topic_ids

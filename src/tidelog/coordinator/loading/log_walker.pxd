@@ -1,6 +1,6 @@
 # What log_walker.py cannot say in Python: the C types of its class, and what needs no GIL.
 
-from tidelog.coordinator.group.offsets.offset_fold cimport OffsetFold
+from tidelog.coordinator.loading.record_fold cimport RecordFold
 
 cdef unsigned int[2048] _CRC
 
@@ -56,8 +56,7 @@ cdef class LogWalker:
     cdef readonly long long max_records
     cdef readonly bint fold_is_full
     cdef readonly long long next_offset
-    cdef OffsetFold _fold
-    cdef bint _with_fold
+    cdef RecordFold _fold
     cdef bytearray _known_types
     cdef unsigned char[::1] _type_view
     cdef object _passed
@@ -94,14 +93,14 @@ cdef class LogWalker:
     cdef Py_ssize_t _key_length
     cdef Py_ssize_t _value_at
     cdef Py_ssize_t _value_length
-    cdef Py_ssize_t _walk(self, OffsetFold fold) noexcept nogil
+    cdef Py_ssize_t _walk(self, RecordFold fold) noexcept nogil
     cdef Py_ssize_t _next_batch(self) noexcept nogil
     cdef Py_ssize_t _skip(self, long long last, Py_ssize_t reason) noexcept nogil
     cdef object _inflate(self)
     cdef bytes _unpacked(self, object batch)
     cdef Py_ssize_t _check_records(self, Py_ssize_t at, Py_ssize_t end) noexcept nogil
     cdef bint _advance(self) noexcept nogil
-    cdef Py_ssize_t _walk_records(self, OffsetFold fold) noexcept nogil
-    cdef Py_ssize_t _add_event(self, OffsetFold fold, Py_ssize_t kind, long long offset) noexcept nogil
+    cdef Py_ssize_t _walk_records(self, RecordFold fold) noexcept nogil
+    cdef Py_ssize_t _add_event(self, RecordFold fold, Py_ssize_t kind, long long offset) noexcept nogil
     cdef bint _is_known(self, long long kind) noexcept nogil
     cdef Py_ssize_t _pass_over(self, Py_ssize_t reason, long long offset) noexcept nogil

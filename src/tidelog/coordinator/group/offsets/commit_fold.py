@@ -16,8 +16,8 @@ Invariant: draining comes to the same as replaying the records one by one. A key
 group, even if a tombstone follows; a key that had a tombstone is forgotten by open transactions, even if a
 commit follows; the last record says what is committed.
 
-Compiled and interpreted from this one source, see ``records/record_codec``; ``offset_fold.pxd`` has the C
-types. ``put`` needs no GIL. Filled by ``coordinator/log_walker``, drained by ``offsets``.
+Compiled and interpreted from this one source, see ``records/record_codec``; ``commit_fold.pxd`` has the C
+types. ``put`` needs no GIL. Filled by ``coordinator/loading/log_walker``, drained by ``offsets``.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ if cython.compiled:
     if not TYPE_CHECKING:
         from cython.cimports.libc.string import memcmp, memcpy
         from cython.cimports.tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
+        from cython.cimports.tidelog.coordinator.loading.big_endian import int16, int32, int64
+        from cython.cimports.tidelog.coordinator.loading.record_fold import FULL, REFUSED, TAKEN, RecordFold
 else:
     from tidelog.coordinator.group.offsets.committed_offset import CommittedOffset
+    from tidelog.coordinator.loading.big_endian import int16, int32, int64
+    from tidelog.coordinator.loading.record_fold import FULL, REFUSED, TAKEN, RecordFold
     from tidelog.records.cython_shim import memcmp, memcpy
 
 COMPILED: bool = cython.compiled
 """Whether this is the compiled module."""
-
-REFUSED = 0
-TAKEN = 1
-FULL = 2
 
 FIRST_ENTRIES = 1 << 8
 MAX_ENTRIES = 1 << 17
@@ -101,37 +101,9 @@ class FoldTarget(Protocol):
         """Nothing is committed here."""
 
 
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int16(source: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = source[at] << 8 | source[at + 1]
-    return value - 0x10000 if value >= 0x8000 else value
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int32(source: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    value: cython.longlong = _int16(source, at)
-    low: cython.longlong = source[at + 2] << 8 | source[at + 3]
-    return value * 0x10000 + low
-
-
-@cython.cfunc
-@cython.inline
-@cython.nogil
-@cython.exceptval(check=False)
-def _int64(source: cython.p_const_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    low: cython.longlong = (_int16(source, at + 4) & 0xFFFF) * 0x10000 + (_int16(source, at + 6) & 0xFFFF)
-    return _int32(source, at) * 0x10000 * 0x10000 + low
-
-
 @cython.final
 @cython.cclass
-class OffsetFold:
+class CommitFold(RecordFold):
     """The last commit of each group, topic and partition, for as long as nothing else comes between."""
 
     __slots__ = (
@@ -259,7 +231,7 @@ class OffsetFold:
             # Version, offset, leader epoch, the shortest metadata, commit timestamp.
             if value_length < 2 + 8 + 4 + 1 + 8:
                 return REFUSED
-            version = _int16(source, value_at)
+            version = int16(source, value_at)
             if version == 4:
                 metadata_length = source[value_at + 14] - 1
                 metadata_at = value_at + 15
@@ -267,7 +239,7 @@ class OffsetFold:
                 if metadata_length < 0 or metadata_length >= 0x7F:
                     return REFUSED
             elif version == 3:
-                metadata_length = _int16(source, value_at + 14)
+                metadata_length = int16(source, value_at + 14)
                 metadata_at = value_at + 16
                 if metadata_length < 0:
                     return REFUSED
@@ -294,9 +266,9 @@ class OffsetFold:
             entries[base + _FLAGS] = (entries[base + _FLAGS] | _FORGOTTEN) & ~_PRESENT
             return TAKEN
         entries[base + _FLAGS] |= _COMMITTED | _PRESENT
-        entries[base + _OFFSET] = _int64(source, value_at + 2)
-        entries[base + _LEADER_EPOCH] = _int32(source, value_at + 10)
-        entries[base + _COMMITTED_AT] = _int64(source, times_at)
+        entries[base + _OFFSET] = int64(source, value_at + 2)
+        entries[base + _LEADER_EPOCH] = int32(source, value_at + 10)
+        entries[base + _COMMITTED_AT] = int64(source, times_at)
         entries[base + _RECORD_OFFSET] = record_offset
         entries[base + _METADATA_LENGTH] = metadata_length
         if metadata_length > entries[base + _METADATA_ROOM]:
@@ -434,7 +406,7 @@ class OffsetFold:
                 names = self._read_names(prefix)
             group_id: str = names[0]
             topic: str = names[1]
-            index = _int32(self.heap, key_end - _PARTITION_SIZE)
+            index = int32(self.heap, key_end - _PARTITION_SIZE)
             # Thousands of groups have the same partitions: one number serves all of them.
             partition: int = self._numbers[index] if 0 <= index < _NUMBERS else index
             if flags & _COMMITTED and group_id not in groups:
@@ -543,12 +515,12 @@ def _is_usual_key(
     source: cython.p_const_uchar, at: cython.Py_ssize_t, length: cython.Py_ssize_t
 ) -> cython.bint:
     """Whether a key is one of type 1 whose names are ASCII and which ends where it should."""
-    if length < 2 + 2 + 2 + _PARTITION_SIZE or _int16(source, at) != _KEY_TYPE:
+    if length < 2 + 2 + 2 + _PARTITION_SIZE or int16(source, at) != _KEY_TYPE:
         return False
-    group_length: cython.Py_ssize_t = _int16(source, at + 2)
+    group_length: cython.Py_ssize_t = int16(source, at + 2)
     if group_length < 0 or group_length > length - (2 + 2 + 2 + _PARTITION_SIZE):
         return False
-    topic_length: cython.Py_ssize_t = _int16(source, at + 4 + group_length)
+    topic_length: cython.Py_ssize_t = int16(source, at + 4 + group_length)
     if topic_length < 0 or group_length + topic_length != length - (2 + 2 + 2 + _PARTITION_SIZE):
         return False
     return _is_ascii(source, at + 4, group_length) and _is_ascii(source, at + 6 + group_length, topic_length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.coordinator.replay_modules import ReplayModules
+from tests.unit.coordinator.loading.replay_modules import ReplayModules
 
 
 @pytest.fixture(scope="session", params=["compiled", "interpreted"])

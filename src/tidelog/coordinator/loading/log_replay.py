@@ -3,9 +3,9 @@
 ``open`` takes a chunk, ``walk`` goes over it, on any thread, and ``apply`` brings what it found into the
 shard, in small steps between which others may have their turn; ``finish`` does the last of them. Records go
 to ``replay`` of the shard, decoded, and markers that end transactions to ``replay_marker``, in the order of
-the log. Two short ways are there for records of which there are millions: a shard that has ``drain`` gets
-commits of offsets folded (``group/offsets/offset_fold``), and one that has ``replay_raw`` is offered every
-other record as it lies in the log and says whether it took it.
+the log. Two fast paths are there for records of which there are millions: a shard that has ``new_fold`` gets
+records folded (``record_fold``), and one that has ``replay_raw`` is offered every other record as it is in
+the log and returns whether it took it.
 
 What nobody can read does not keep the rest of a partition from being loaded: records and batches are stepped
 over, and one line in the log says which. (Kafka refuses to load such a partition, but for unknown types.)
@@ -19,8 +19,8 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
-from tidelog.coordinator.group.offsets.offset_fold import OffsetFold
-from tidelog.coordinator.log_walker import FOLDED, MARKER, RECORD, LogWalker
+from tidelog.coordinator.loading.log_walker import FOLDED, MARKER, RECORD, LogWalker
+from tidelog.coordinator.loading.record_fold import RecordFold
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord
 from tidelog.errors import CorruptRecordError, TidelogError
 from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
@@ -28,7 +28,7 @@ from tidelog.ids import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 logger = logging.getLogger(__name__)
 
 FOLDED_AT_ONCE = 512
-"""So many folded offsets are brought into a shard in one step."""
+"""So many folded records are brought into a shard in one step."""
 _NAMED_AT_MOST = 10
 
 
@@ -43,12 +43,22 @@ NO_PRODUCER = Producer(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 RawReplay = Callable[[int, Producer, bytes, bytes | None], bool]
 """Takes offset, producer, key and value of a record; False if the general way has to be gone."""
-Drain = Callable[[OffsetFold, int, int], bool]
-"""Brings folded offsets up to an entry into the shard, a number at most; True when all are there."""
+Drain = Callable[[int, int], bool]
+"""Brings folded records up to an entry into the shard, a number at most; True when all are there."""
+
+
+class ShardFold(NamedTuple):
+    """Where records of a shard are folded, and how they come from there into the shard."""
+
+    fold: RecordFold
+    drain: Drain
+
+
+NewFold = Callable[[], ShardFold]
 
 
 class Replayed(Protocol):
-    """What a log is replayed into; ``replay_raw`` (``RawReplay``) and ``drain`` (``Drain``) may be there."""
+    """What a log is replayed into; a shard may have ``replay_raw`` and ``new_fold``, too."""
 
     def replay(self, offset: int, producer: Producer, record: StoredRecord) -> None:
         """Take in one record, live or at loading; producer id -1 unless it is part of a transaction."""
@@ -109,10 +119,9 @@ class LogReplay:
         self._schemas = schemas
         self._shard = shard
         self._raw: RawReplay = getattr(shard, "replay_raw", _no_short_way)
-        drain: Drain | None = getattr(shard, "drain", None)
-        self._drain: Drain = drain or _nothing_folded
-        self._fold = OffsetFold()
-        self._walker = LogWalker(schemas.types, self._fold if drain is not None else None)
+        new_fold: NewFold = getattr(shard, "new_fold", _no_fold)
+        fold, self._drain = new_fold()
+        self._walker = LogWalker(schemas.types, fold)
         self._size = 0
 
     @property
@@ -161,7 +170,7 @@ class LogReplay:
             logger.warning("%s: %s; the rest is loaded", self._name, self.unreadable)
 
     def _drain_fold(self, upto: int) -> Iterator[None]:
-        while not self._drain(self._fold, upto, FOLDED_AT_ONCE):
+        while not self._drain(upto, FOLDED_AT_ONCE):
             yield
 
     def _replay_record(self, offset: int, producer: Producer, key: bytes, value: bytes | None) -> None:
@@ -183,5 +192,5 @@ def _no_short_way(offset: int, producer: Producer, key: bytes, value: bytes | No
     return False
 
 
-def _nothing_folded(fold: OffsetFold, upto: int, limit: int) -> bool:
-    return True
+def _no_fold() -> ShardFold:
+    return ShardFold(RecordFold(), lambda upto, limit: True)

@@ -1,0 +1,1 @@
+"""From the bytes of a coordinator's log to its shard."""
