@@ -4,7 +4,7 @@ A subscription is a config resource (type 16) with a name and three options: ``m
 figures; ``interval.ms``; and ``match``, what a client has to be like, as ``selector=regular expression``. It
 exists as long as it has an entry. ``check_subscription`` is what changes are refused by, in Kafka's words;
 ``read_subscription`` gives what the broker goes by. Expressions are Java's as far as they can be matched in
-linear time (``security/kerberos/linear_regex``): others are refused when they are set.
+linear time (``regex/linear_regex``): others are refused when they are set.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.options import BadValueError, ConfigDef, option
 
 if TYPE_CHECKING:
-    from tidelog.security.kerberos.linear_regex import LinearRegex
+    from tidelog.regex.linear_regex import LinearRegex
 
 DEFAULT_INTERVAL_MS = 300_000
 _LEAST_INTERVAL_MS, _MOST_INTERVAL_MS = 100, 3_600_000
@@ -118,7 +118,7 @@ def _patterns(texts: tuple[str, ...]) -> dict[str, LinearRegex]:
     if not texts:
         return {}
     # Few brokers have any.
-    from tidelog.security.kerberos.linear_regex import LinearRegex, RegexFault
+    from tidelog.regex.linear_regex import LinearRegex, RegexFault
 
     found: dict[str, LinearRegex] = {}
     for text in texts:

@@ -5,7 +5,7 @@ version 1, and since version 2 a regular expression that the whole id must match
 if it is none. COORDINATOR_LOAD_IN_PROGRESS while a partition is being loaded.
 
 Differences: letters beyond ASCII in an expression match nothing, and a very large one is refused; see
-``coordinator/transaction/listing`` and ``coordinator/regex``.
+``coordinator/transaction/listing`` and ``regex``.
 """
 
 from __future__ import annotations

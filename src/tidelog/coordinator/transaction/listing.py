@@ -1,7 +1,7 @@
 """ListTransactions: which transactions are asked for.
 
 A pattern comes from anybody and is evaluated for all ids, so it is RE2's kind, as in Kafka, and matched in
-slices (``coordinator/regex``). Ours knows ASCII; in an id, any character beyond that is matched by
+slices (``regex``). Ours knows ASCII; in an id, any character beyond that is matched by
 ``.`` and by what a negated set leaves, and by nothing else.
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from tidelog.coordinator.regex.topic_regex import TopicRegex, compile_regex
 from tidelog.coordinator.transaction.state import BY_LABEL, TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
+from tidelog.regex.topic_regex import TopicRegex, compile_regex
 from tidelog.scheduling.slices import Slices
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]")

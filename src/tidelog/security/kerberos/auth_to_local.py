@@ -24,7 +24,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tidelog.errors import ConfigError
-from tidelog.security.kerberos.linear_regex import Found, LinearRegex, RegexFault, Steps, TooManyStepsError
+from tidelog.regex.linear_regex import Found, LinearRegex, RegexFault, Steps, TooManyStepsError
 
 MAX_NAME = 512
 MAX_STEPS = 250_000

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from tidelog.errors import ConfigError
-from tidelog.security.kerberos.linear_regex import Found, LinearRegex, RegexFault, Steps, TooManyStepsError
+from tidelog.regex.linear_regex import Found, LinearRegex, RegexFault, Steps, TooManyStepsError
 
 MAX_STEPS = 250_000
 """A tenth of a second, about; names of a hundred characters take a few thousand."""

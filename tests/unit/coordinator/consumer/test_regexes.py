@@ -10,9 +10,9 @@ from tests.unit.coordinator.consumer.scene import ASSIGNMENT_INTERVAL_MS, Consum
 
 from tidelog.coordinator.group.consumer import regexes
 from tidelog.coordinator.group.consumer.regexes import MIN_REFRESH_INTERVAL_MS
-from tidelog.coordinator.regex import topic_regex
 from tidelog.coordinator.sweep import SLICE_MS
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.regex import topic_regex
 from tidelog.scheduling.slices import Slices
 from tidelog.wire.internal_topics import consumer_offsets as stored
 

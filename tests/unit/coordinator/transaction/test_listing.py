@@ -11,13 +11,13 @@ from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, code
 
 from tidelog.coordinator.partitioning import partition_for
-from tidelog.coordinator.regex import topic_regex
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TRANSACTION_STATE_TOPIC
 from tidelog.metadata.znodes.znodes import TopicAssignment
+from tidelog.regex import topic_regex
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.slices import Slices, run_to_end
 

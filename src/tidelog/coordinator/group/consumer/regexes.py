@@ -31,11 +31,11 @@ from tidelog.coordinator.group.consumer.subscriptions import ResolvedRegex
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.group.groups import Groups
 from tidelog.coordinator.group.support import GroupSupport
-from tidelog.coordinator.regex.topic_regex import compile_regex
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.coordinator.sweep import SLICE_MS
 from tidelog.errors import KafkaError
+from tidelog.regex.topic_regex import compile_regex
 from tidelog.scheduling.slices import Slices
 
 logger = logging.getLogger(__name__)

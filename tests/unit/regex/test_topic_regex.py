@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidelog.coordinator.regex.regex_syntax import MAX_DEPTH, MAX_LENGTH
-from tidelog.coordinator.regex.topic_regex import MAX_PLACES, Automata, TopicRegex, compile_regex
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.regex.re2_syntax import MAX_DEPTH, MAX_LENGTH
+from tidelog.regex.topic_regex import MAX_PLACES, Automata, TopicRegex, compile_regex
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parent / "expressions.json").read_text(encoding="utf-8"))
 

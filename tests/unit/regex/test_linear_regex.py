@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.security.kerberos.linear_regex import (
+from tidelog.regex.linear_regex import (
     MAX_DEPTH,
     MAX_INSTRUCTIONS,
     LinearRegex,

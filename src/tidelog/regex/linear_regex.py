@@ -20,6 +20,8 @@ import unicodedata
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tidelog.regex.ascii_sets import POSIX, chars_of
+
 MAX_INSTRUCTIONS = 500
 MAX_DEPTH = 50
 
@@ -379,27 +381,10 @@ def _found(text: str, captures: _Captures) -> Found:
 
 # Reading
 
-_DIGITS = frozenset("0123456789")
-_WORD = _DIGITS | frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_")
-_SPACE = frozenset(" \t\n\v\f\r")
-_CLASSES = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
-_CAPITALS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-_PUNCTUATION = frozenset("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-_PROPERTIES = {
-    "Lower": _LETTERS,
-    "Upper": _CAPITALS,
-    "Alpha": _LETTERS | _CAPITALS,
-    "Digit": _DIGITS,
-    "Alnum": _LETTERS | _CAPITALS | _DIGITS,
-    "Punct": _PUNCTUATION,
-    "Graph": _LETTERS | _CAPITALS | _DIGITS | _PUNCTUATION,
-    "Print": _LETTERS | _CAPITALS | _DIGITS | _PUNCTUATION | {" "},
-    "Blank": frozenset(" \t"),
-    "XDigit": _DIGITS | frozenset("abcdefABCDEF"),
-    "Space": _SPACE,
-    "ASCII": frozenset(map(chr, range(128))),
-}
+_WORD = chars_of(POSIX["word"])
+_CLASSES = {"d": chars_of(POSIX["digit"]), "w": _WORD, "s": chars_of(POSIX["space"])}
+_NAMES = "Lower Upper Alpha Digit Alnum Punct Graph Print Blank XDigit Space ASCII"
+_PROPERTIES = {name: chars_of(POSIX[name.lower()]) for name in _NAMES.split()}
 _CATEGORIES = ("L", "Lu", "Ll", "N", "Nd", "P", "S")
 _CASED = ("Lower", "Upper", "Lu", "Ll")
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f", "e": "\x1b", "a": "\a"}

@@ -1,7 +1,7 @@
 """Sets of characters that regular expressions name, as numbers of 128 bits: topic names are ASCII.
 
 What is beyond ASCII is in no set here; scripts that have no ASCII characters are empty sets. Used by
-``regex_syntax`` alone.
+``re2_syntax``, and by ``linear_regex`` as sets of characters.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ def set_of(text: str) -> int:
     for char in text:
         mask |= span(ord(char), ord(char))
     return mask
+
+
+def chars_of(mask: int) -> frozenset[str]:
+    """The characters of a set."""
+    return frozenset(chr(code) for code in range(128) if mask >> code & 1)
 
 
 _DIGIT = span(48, 57)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from typing import NamedTuple
 
-from tidelog.coordinator.regex.regex_sets import (
+from tidelog.regex.ascii_sets import (
     ALL,
     BEYOND_ASCII_FOLDS,
     CONTROL,

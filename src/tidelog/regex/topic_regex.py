@@ -12,7 +12,7 @@ Nobody holds an automaton between two slices.
 
 Whole names are matched. Differences from Kafka's RE2/J: an expression that needs more than ``MAX_PLACES``
 places, repeats repetitions more than a thousand times in all, or is longer or nested deeper than
-``regex_syntax`` takes, is refused; scripts of ``\\p{...}`` that have no ASCII characters are accepted whether
+``re2_syntax`` takes, is refused; scripts of ``\\p{...}`` that have no ASCII characters are accepted whether
 or not they exist.
 """
 
@@ -21,8 +21,9 @@ from __future__ import annotations
 import sys
 from collections import OrderedDict
 
-from tidelog.coordinator.regex.regex_sets import WORD
-from tidelog.coordinator.regex.regex_syntax import (
+from tidelog.errors import ErrorCode, KafkaError
+from tidelog.regex.ascii_sets import WORD
+from tidelog.regex.re2_syntax import (
     At,
     Chars,
     Choice,
@@ -33,7 +34,6 @@ from tidelog.coordinator.regex.regex_syntax import (
     SyntaxFault,
     parse,
 )
-from tidelog.errors import ErrorCode, KafkaError
 from tidelog.scheduling.slices import Slices, run_to_end
 
 MAX_PLACES = 4000
