@@ -41,8 +41,10 @@ logger = logging.getLogger(__name__)
 _UPDATING = "updating metadata"
 # Brokers create a topic, and a broker restarts, in less time than this.
 _SHORT_PATIENCE_S = 2.0
-# How often topics in use that brokers refuse are asked for again: a name or a permission may be corrected.
+# Topics in use that brokers refuse are asked for again: a name or a permission may be corrected. The longer
+# they have been refused, the less often.
 _REFUSED_TOPICS_S = 2.0
+_REFUSED_TOPICS_MAX_S = 30.0
 _LIKELY_TO_LAST = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -78,6 +80,8 @@ class MetadataUpdater:
         self._refusal: AuthenticationError | None = None
         self._ongoing_errors = ongoing_errors or OngoingErrors()
         self._troubled_topics: frozenset[str] = frozenset()
+        self._troubled_since = 0.0
+        """When an update first found exactly these topics in trouble."""
         self._updated_at: float | None = None
         self._settings = settings
         self._ask = ask
@@ -93,9 +97,8 @@ class MetadataUpdater:
     def start(self) -> None:
         """Renew metadata in the background from now on."""
         if self._task is None:
-            self._loop = asyncio.get_running_loop()
             self._wanted.set()
-            self._task = self._loop.create_task(self._run(), name="metadata updates")
+            self._task = asyncio.get_running_loop().create_task(self._run(), name="metadata updates")
 
     async def close(self) -> None:
         self._closed = True
@@ -247,8 +250,9 @@ class MetadataUpdater:
 
     def _due_in(self) -> float:
         limit_s = self._settings.metadata_max_age_ms / 1000
-        if self._troubled_topics:
-            limit_s = min(limit_s, _REFUSED_TOPICS_S)
+        if self._troubled_topics and self._updated_at is not None:
+            refused_for_s = self._updated_at - self._troubled_since
+            limit_s = min(limit_s, max(refused_for_s, _REFUSED_TOPICS_S), _REFUSED_TOPICS_MAX_S)
         return max(limit_s - self.age_s, 0)
 
     async def _update(self) -> bool:
@@ -285,12 +289,14 @@ class MetadataUpdater:
         for name, problem in problems.items():
             patience_s = _SHORT_PATIENCE_S if problem.code in _LIKELY_TO_LAST else PATIENCE_S
             self._ongoing_errors.note(_waiting_for(name), problem, patience_s=patience_s)
-        self._troubled_topics = frozenset(problems)
+        if self._troubled_topics != problems.keys():
+            self._troubled_topics = frozenset(problems)
+            self._troubled_since = time.monotonic()
 
     def _drop_idle_topics(self) -> None:
         idle_ms = self._settings.metadata_max_idle_ms
         if idle_ms is not None:
-            oldest = self._loop.time() - idle_ms / 1000
+            oldest = asyncio.get_running_loop().time() - idle_ms / 1000
             self._topics = {name: used for name, used in self._topics.items() if used >= oldest}
 
     def _backoff(self) -> Backoff:

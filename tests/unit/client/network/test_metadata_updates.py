@@ -1,14 +1,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import itertools
+from collections.abc import Awaitable, Callable, Collection
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.unit.client.group import virtual_time
 
 from tidelog.client._network import metadata_updater
 from tidelog.client._network.cluster import Cluster
+from tidelog.client._network.metadata_updater import MetadataUpdater
+from tidelog.client._network.retry import Deadline
 from tidelog.client._network.security import Security
+from tidelog.client._network.settings import NetworkSettings
 from tidelog.client.errors import AuthenticationError, ClientClosedError, RequestTimeoutError
 from tidelog.client.metadata import (
     NO_METADATA,
@@ -300,3 +306,40 @@ def test_a_refused_topic_that_was_raised_is_not_asked_for_any_more(
         assert cluster.ongoing_errors.longest is None
 
     started(scripted_broker, action)
+
+
+def test_topics_that_stay_refused_are_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = TopicMetadata("a", FIRST, False, {}, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    also_refused = TopicMetadata("b", SECOND, False, {}, ErrorCode.INVALID_TOPIC_EXCEPTION)
+    answer = ClusterMetadata("c", 1, NODES, {"a": refused})
+    asked_at: list[float] = []
+
+    async def ask(
+        topics: Collection[str] | None, allow_auto_create: bool, deadline: Deadline
+    ) -> ClusterMetadata:
+        asked_at.append(loop().time())
+        return answer
+
+    def loop() -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def gaps() -> list[float]:
+        found = [round(after - before, 3) for before, after in itertools.pairwise(asked_at)]
+        asked_at.clear()
+        return found
+
+    async def main() -> None:
+        nonlocal answer
+        monkeypatch.setattr(metadata_updater, "time", SimpleNamespace(monotonic=loop().time))
+        updates = MetadataUpdater(NetworkSettings(), ask)
+        updates.retain_topics(["a"])
+        updates.start()
+        await virtual_time.later(125)
+        assert gaps() == [2, 2, 4, 8, 16, 30, 30, 30]
+        answer = ClusterMetadata("c", 1, NODES, {"a": refused, "b": also_refused})
+        updates.retain_topics(["a", "b"])
+        await virtual_time.later(35)
+        assert gaps() == [2, 2, 4, 8, 16]
+        await updates.close()
+
+    virtual_time.run(main(), monkeypatch)
