@@ -53,7 +53,7 @@ from tidelog.client.errors import ClientClosedError, IllegalStateError, RequestT
 from tidelog.client.group._handover import failure_of
 from tidelog.client.group._membership_choice import membership_for
 from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
-from tidelog.client.group.membership import ConsumerGroupMetadata, GroupMembership, NoGroup
+from tidelog.client.group.membership import ConsumerGroupMetadata
 from tidelog.client.metadata import ClusterMetadata, PartitionMetadata, check_place, check_topic_name
 from tidelog.client.metrics import Figures
 from tidelog.client.options import CONSUMER, ClientConfig
@@ -124,7 +124,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         report_interpreted(COMPILED)
         self._fetch_config = fetch_config(self.config)
         self._subscription = SubscriptionState(parse_reset_strategy(self.config.str("auto.offset.reset")))
-        self._membership: GroupMembership = membership_for(self.config)
+        self._has_group = self.config.optional_str("group.id") is not None
+        choice = membership_for(self.config)
+        self._membership = choice.before_start
+        self._start_membership = choice.start
         self._interceptors = ConsumerInterceptors(self.config.list("interceptor.classes"))
         self._observers = Observers(
             self.config,
@@ -188,15 +191,14 @@ class AsyncConsumer(Generic[K_co, V_co]):
             read_committed=self._fetch_config.read_committed,
             buffered_bytes=lambda: self._fetcher.buffer.size_bytes,
         )
-        has_group = not isinstance(self._membership, NoGroup)
-        committed = self._membership.fetch_committed if has_group else None
+        self._membership = self._start_membership(
+            self._cluster, subscription, RebalanceCallbacks(subscription, self._call_back)
+        )
+        committed = self._membership.fetch_committed if self._has_group else None
         self._positions = Positions(
             self._cluster, subscription, self._fetch_config, committed, wake, self._ongoing_errors
         )
         self._commits = Commits(self._membership, subscription, self._interceptors, self._call_back, wake)
-        self._membership.start(
-            subscription, self._cluster, self.config, RebalanceCallbacks(subscription, self._call_back)
-        )
         self._membership.subscribe_wakeups(wake)
         self._membership.subscribe_commits(self._interceptors.on_commit)
         subscription.on_position_change = self._positions_changed
@@ -282,7 +284,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if (topics is None) == (pattern is None):
             raise IllegalStateError("subscribe takes either topics or a pattern")
         check_listener(listener)
-        if isinstance(self._membership, NoGroup):
+        if not self._has_group:
             raise IllegalStateError(
                 "subscribing needs a group: set group.id, or read partitions without one by "
                 "assign([TopicPartition(topic, 0), …]), of which partitions_for(topic) returns the numbers"
@@ -924,7 +926,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         return await self._observers.client_instance_id(timeout)
 
     def _member_id(self) -> str:
-        return "" if isinstance(self._membership, NoGroup) else self._membership.group_metadata().member_id
+        return self._membership.group_metadata().member_id if self._has_group else ""
 
     async def _offsets(
         self, call: str, wanted: Mapping[TopicPartition, int], timeout: float | None

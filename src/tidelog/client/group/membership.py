@@ -1,13 +1,14 @@
 """What a consumer asks of its group: :class:`GroupMembership`, and :class:`NoGroup` for those that have none.
 
-``AsyncConsumer`` calls it, on its loop, in this order: ``start`` once; then in every turn of a ``poll``
-first ``ensure_active`` (if partitions come from a group), then ``poll``; ``commit`` and ``fetch_committed``
-at any time, also from a listener that runs inside ``ensure_active``; ``leave`` on unsubscribe and close,
-after which ``ensure_active`` may join again; ``close`` last.
+``AsyncConsumer`` makes it when it starts, and calls it on its loop, in this order: in every turn of a
+``poll`` first ``ensure_active`` (if partitions come from a group), then ``poll``; ``commit`` and
+``fetch_committed`` at any time, also from a listener that runs inside ``ensure_active``; ``leave`` on
+unsubscribe and close, after which ``ensure_active`` may join again; ``close`` last.
 
 The assignment in ``SubscriptionState`` changes, and listeners are called, inside ``ensure_active`` and
 ``leave`` only. Background tasks (heartbeats) set flags that the next ``ensure_active`` acts on.
-``membership_choice`` makes the one that a consumer's options ask for.
+``_membership_choice`` makes the one that a consumer's options ask for; before its start, a consumer with a
+group has a :class:`NotStarted`.
 """
 
 from __future__ import annotations
@@ -22,11 +23,7 @@ from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.client._network.cluster import Cluster
     from tidelog.client.group._group_offsets import Offsets
-    from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
-    from tidelog.client.options import ClientConfig
-    from tidelog.client.subscription._subscription_state import SubscriptionState
     from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 
@@ -69,15 +66,6 @@ class MembershipStatus(NamedTuple):
 class GroupMembership(Protocol):
     """A consumer's place in its group."""
 
-    def start(
-        self,
-        subscription: SubscriptionState,
-        cluster: Cluster,
-        config: ClientConfig,
-        callbacks: RebalanceCallbacks,
-    ) -> None:
-        """Take what the other calls work with; no I/O yet."""
-
     async def ensure_active(self, deadline: Deadline) -> bool:
         """Be a member with an assignment, rejoining and calling listeners as needed.
 
@@ -117,22 +105,13 @@ class GroupMembership(Protocol):
         """Who this member is now."""
 
     def status(self) -> MembershipStatus:
-        """How far this member has got; from any thread, also before ``start``."""
+        """How far this member has got; from any thread."""
 
 
 class NoGroup:
     """For consumers without ``group.id``: partitions are assigned by hand and nothing can be committed."""
 
     needs_poll = False
-
-    def start(
-        self,
-        subscription: SubscriptionState,
-        cluster: Cluster,
-        config: ClientConfig,
-        callbacks: RebalanceCallbacks,
-    ) -> None:
-        pass
 
     async def ensure_active(self, deadline: Deadline) -> bool:
         raise self._refusal("subscribe to topics")
@@ -171,3 +150,16 @@ class NoGroup:
         return KafkaError(
             ErrorCode.INVALID_GROUP_ID, f"a consumer without group.id cannot {what}: set group.id"
         )
+
+
+class NotStarted(NoGroup):
+    """For consumers with a ``group.id`` until they start: they have a group and no connection to it."""
+
+    def __init__(self, identity: ConsumerGroupMetadata) -> None:
+        self._identity = identity
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        return self._identity
+
+    def status(self) -> MembershipStatus:
+        return MembershipStatus(MembershipState.UNJOINED, self._identity.group_id)

@@ -53,7 +53,8 @@ def test_a_callback_that_raises_while_closing_keeps_nobody_from_leaving_the_grou
 
     async def main() -> list[str]:
         consumer = AsyncConsumer(bootstrap_servers=unreachable)
-        group = consumer._membership = LeavingGroup()
+        group = LeavingGroup()
+        consumer._start_membership = lambda *parts: group
         consumer._subscription.subscribe(["t"], None)
         await consumer.start()
         consumer.commit_nowait({T0: 1}, raising("first", told))
@@ -69,7 +70,8 @@ def test_a_callback_that_raises_while_closing_keeps_nobody_from_leaving_the_grou
 def test_a_callback_that_raises_while_closing_keeps_nobody_from_the_last_commit(unreachable: str) -> None:
     async def main() -> list[str]:
         consumer = AsyncConsumer(bootstrap_servers=unreachable, group_id="g")
-        group = consumer._membership = LeavingGroup()
+        group = LeavingGroup()
+        consumer._start_membership = lambda *parts: group
         consumer.assign([T0])
         await consumer.start()
         consumer.seek(T0, 7)

@@ -26,8 +26,9 @@ class TellingGroup(NoGroup):
         self.left = False
         self._told = False
 
-    def start(self, subscription: Any, cluster: Any, config: Any, callbacks: Any) -> None:
+    def start(self, cluster: Any, subscription: Any, callbacks: Any) -> TellingGroup:
         self._subscription, self._callbacks = subscription, callbacks
+        return self
 
     async def ensure_active(self, deadline: Any) -> bool:
         if not self._told:
@@ -62,7 +63,7 @@ def listening(call: Callable[[Any], Any]) -> Any:
 def grouped(unreachable: str, listener: Any) -> tuple[Consumer, TellingGroup]:
     consumer = Consumer(bootstrap_servers=unreachable)
     group = TellingGroup()
-    consumer._core._membership = group
+    consumer._core._start_membership = group.start
     consumer._core._subscription.subscribe(["t"], listener)
     return consumer, group
 

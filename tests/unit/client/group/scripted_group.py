@@ -16,7 +16,6 @@ from tidelog.client._network.ongoing_errors import OngoingErrors
 from tidelog.client._network.retry import Backoff, Deadline
 from tidelog.client.group._membership_choice import membership_for
 from tidelog.client.group._rebalance_callbacks import RebalanceCallbacks
-from tidelog.client.group.membership import GroupMembership
 from tidelog.client.metadata import ClusterMetadata, Node, PartitionMetadata, TopicMetadata
 from tidelog.client.metrics import Metrics
 from tidelog.client.options import CONSUMER, ClientConfig
@@ -260,17 +259,15 @@ class Rig:
         self.events: list[str] = []
         self.listener = Recorder(self.events)
         self.subscription = SubscriptionState()
-        self.membership: GroupMembership = membership_for(self.config)
+        self._choice = membership_for(self.config)
+        self.membership = self._choice.before_start
         self.woken = asyncio.Event()
         if topics:
             self.subscription.subscribe(topics, self.listener)
 
     async def __aenter__(self) -> Rig:
-        self.membership.start(
-            self.subscription,
-            cast(Any, self.cluster),
-            self.config,
-            RebalanceCallbacks(self.subscription),
+        self.membership = self._choice.start(
+            cast(Any, self.cluster), self.subscription, RebalanceCallbacks(self.subscription)
         )
         self.membership.subscribe_wakeups(self.woken.set)
         return self

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tidelog.client._network.retry import Deadline
@@ -33,7 +33,7 @@ from tidelog.client.group._handover import failure_of
 from tidelog.client.group._member_offsets import MemberOffsets
 from tidelog.client.group._metrics import GroupMetrics
 from tidelog.client.group.assignor import Assignor, RebalanceProtocol, Subscription
-from tidelog.client.group.assignors import assignors_from, common_protocol
+from tidelog.client.group.assignors import common_protocol
 from tidelog.client.group.errors import commit_during_rebalance, fenced, kicked_out, not_a_member
 from tidelog.client.group.membership import ConsumerGroupMetadata, MembershipState, MembershipStatus
 from tidelog.errors import ErrorCode, KafkaError, TidelogError
@@ -54,26 +54,24 @@ logger = logging.getLogger(__name__)
 class ClassicMembership:
     """A consumer's place in a classic group."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        assignors: Sequence[Assignor],
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        callbacks: RebalanceCallbacks,
+    ) -> None:
         self._group_id = config.str("group.id")
         self._instance_id = config.optional_str("group.instance.id")
-        self._assignors = assignors_from(config.list("partition.assignment.strategy"))
-        self._is_cooperative = common_protocol(self._assignors) is RebalanceProtocol.COOPERATIVE
+        self._assignors = assignors
+        self._is_cooperative = common_protocol(assignors) is RebalanceProtocol.COOPERATIVE
         self._identity = ConsumerGroupMetadata(self._group_id, group_instance_id=self._instance_id)
         self._joined_topics: frozenset[str] | None = None
         self._needs_prepare = True
-        self._started = False
         self._joining: asyncio.Task[bytes] | None = None
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
-
-    def start(
-        self,
-        subscription: SubscriptionState,
-        cluster: Cluster,
-        config: ClientConfig,
-        callbacks: RebalanceCallbacks,
-    ) -> None:
         self._config = config
         self._subscription = subscription
         self._callbacks = callbacks
@@ -94,7 +92,6 @@ class ClassicMembership:
             auto_create=config.bool("allow.auto.create.topics"),
         )
         self._forget_updates = cluster.subscribe_updates(self._metadata_changed)
-        self._started = True
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -117,8 +114,6 @@ class ClassicMembership:
         return self._identity
 
     def status(self) -> MembershipStatus:
-        if not self._started:
-            return MembershipStatus(MembershipState.UNJOINED, self._group_id)
         member = self._member
         generation, state = member.generation, member.state
         if member.is_fenced:

@@ -45,11 +45,15 @@ _GONE = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID, Er
 class ConsumerMembership:
     """A consumer's place in a consumer group."""
 
-    def __init__(self, config: ClientConfig) -> None:
+    def __init__(
+        self,
+        config: ClientConfig,
+        cluster: Cluster,
+        subscription: SubscriptionState,
+        callbacks: RebalanceCallbacks,
+    ) -> None:
         self._group_id = config.str("group.id")
         self._instance_id = config.optional_str("group.instance.id")
-        self._identity = ConsumerGroupMetadata(self._group_id, group_instance_id=self._instance_id)
-        self._started = False
         self._subscription_id = -1
         self._acknowledged: HeartbeatAssignment | None = None
         """The target that was acknowledged last."""
@@ -57,14 +61,6 @@ class ConsumerMembership:
         """That part of it whose topics had names; the rest follows when they have."""
         self._last_commit: asyncio.Task[None] | None = None
         self._wake: Callable[[], None] = lambda: None
-
-    def start(
-        self,
-        subscription: SubscriptionState,
-        cluster: Cluster,
-        config: ClientConfig,
-        callbacks: RebalanceCallbacks,
-    ) -> None:
         self._config = config
         self._cluster = cluster
         self._subscription = subscription
@@ -78,7 +74,6 @@ class ConsumerMembership:
         self._offsets = MemberOffsets(self._group_offsets, subscription, config, self._commit_once)
         self._auto_commit = self._offsets.auto
         self._handover = self._offsets.handover
-        self._started = True
 
     def subscribe_wakeups(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -98,11 +93,9 @@ class ConsumerMembership:
         return member.has_failed or not member.is_member or not self._is_carried_out
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        return self._member.identity if self._started else self._identity
+        return self._member.identity
 
     def status(self) -> MembershipStatus:
-        if not self._started:
-            return MembershipStatus(MembershipState.UNJOINED, self._group_id)
         member = self._member
         is_member = member.is_member
         if member.phase in (MemberPhase.LEFT, MemberPhase.LOST):
