@@ -111,7 +111,7 @@ def _produce(
     )
 
 
-def _send_and_wait(
+def _sent(
     producer: Any,
     topic: str,
     value: Any = None,
@@ -120,23 +120,18 @@ def _send_and_wait(
     timestamp_ms: int | None = None,
     headers: Any = None,
 ) -> Any:
-    return producer.send(
-        topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-    ).result()
+    return producer.send(topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers)
 
 
-async def _send_and_wait_async(
-    producer: Any,
-    topic: str,
-    value: Any = None,
-    key: Any = None,
-    partition: int | None = None,
-    timestamp_ms: int | None = None,
-    headers: Any = None,
-) -> Any:
-    return await producer.send(
-        topic, value, key, partition=partition, timestamp_ms=timestamp_ms, headers=headers
-    )
+_sent.__qualname__ = "send_and_wait"  # what errors about its arguments name
+
+
+def _send_and_wait(producer: Any, *record: Any, **fields: Any) -> Any:
+    return _sent(producer, *record, **fields).result()
+
+
+async def _send_and_wait_async(producer: Any, *record: Any, **fields: Any) -> Any:
+    return await _sent(producer, *record, **fields)
 
 
 _CREDENTIALS = "make a new client with `sasl_username` and `sasl_password`"

@@ -106,6 +106,7 @@ from tidelog.client.resources import (
     TopicDescription,
     TopicResult,
 )
+from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.errors import ConfigError
 from tidelog.ids import TopicPartition, Uuid
 from tidelog.security.acls.filters import AclFilter
@@ -117,7 +118,6 @@ if TYPE_CHECKING:
     from tidelog.client._telemetry.observers import Observers
     from tidelog.client.admin.option_types import AdminOptions
     from tidelog.client.options import ClientConfig
-    from tidelog.client.subscription.offsets import OffsetAndMetadata
 
 
 class AsyncAdmin:
@@ -1379,6 +1379,4 @@ class AsyncAdmin:
 
 
 def _is_offset_to_commit(given: object) -> bool:
-    from tidelog.client.subscription.offsets import OffsetAndMetadata
-
     return is_number(given.offset if isinstance(given, OffsetAndMetadata) else given)

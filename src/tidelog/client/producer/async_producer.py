@@ -371,8 +371,7 @@ class AsyncProducer(Generic[K, V]):
         try:
             with self.stats.timed("metadata_wait_s"):
                 known = await self.cluster.wait_for_topic(topic, deadline, partition)
-            writer.begin(self._accumulator.topic(known))
-            for needed in writer.write():
+            for needed in writer.write(self._accumulator.topic(known)):
                 if needed:
                     await self.pool.wait_allocate(needed, self._settings.max_block_ms / 1000)
                 elif self._accumulator.has_backlog:

@@ -229,8 +229,7 @@ class Producer(Generic[K, V]):
         writer = TableWriter(table, partition, self._settings, self._accumulator, self.send_path.transactions)
         deadline = Deadline(self._settings.max_block_ms)
         try:
-            writer.begin(self._topic(topic, partition, deadline))
-            for needed in writer.write():
+            for needed in writer.write(self._topic(topic, partition, deadline)):
                 if needed:
                     self._allocate(needed, Deadline(self._settings.max_block_ms))
                 else:

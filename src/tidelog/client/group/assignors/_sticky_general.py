@@ -38,12 +38,12 @@ class UnequalShares:
         self._former = _former_owners(claims)
         self._moves = _Moves()
         self._revoked_some = False
+        for member_id, owned in claims.owned.items():
+            self._keep(member_id, owned)
+        self._ranking = _Ranking(self._assigned, self._assigned)
 
     def build(self) -> Assigned:
-        for member_id, owned in self._claims.owned.items():
-            self._keep(member_id, owned)
         unowned = [each for each in self._all_partitions() if each not in self._owner]
-        self._ranking = _Ranking(self._assigned, self._assigned)
         starts_empty = self._ranking.all_are_empty
         self._give_out(unowned)
         self._even_out(unowned, starts_empty)

@@ -48,6 +48,8 @@ class TableSender:
         self._first = 0
         self._gone = bytearray()
         """A byte for each row of the current Arrow batch: whether it has failed or is in a batch."""
+        self._batch: Any = None
+        self._partitions: list[int | None] | None = None
 
     def read(self, records: Any) -> Iterator[Any]:
         """The table in Arrow batches that are not too large; raises at once where it cannot be sent."""
@@ -62,7 +64,7 @@ class TableSender:
         self._first = self._sender.begin_rows(batch.num_rows)
         self._gone = bytearray(batch.num_rows)
         self._batch = batch
-        self._partitions: list[int | None] | None = None
+        self._partitions = None
         if "partition" in batch.schema.names:
             self._partitions = batch.column("partition").to_pylist()
             return {each for each in set(self._partitions) if self._sender.must_look_up(each)}

@@ -205,13 +205,9 @@ class TableWriter:
                 f"max.request.size={settings.max_request_size}",
             )
 
-    def begin(self, topics: TopicQueues) -> None:
-        """The topic is known: rows can be given their partitions."""
-        self._topics = topics
-
-    def write(self) -> Iterator[int]:
-        """Append the rows; as :meth:`RowWriter.write`."""
-        return self._rows.write(self._topics, self._plan(self._topics), self._needed_bytes)
+    def write(self, topics: TopicQueues) -> Iterator[int]:
+        """Append the rows to their topic; as :meth:`RowWriter.write`."""
+        return self._rows.write(topics, self._plan(topics), self._needed_bytes)
 
     def _note(self, rows: Rows, at: int, appended: AppendedRows) -> None:
         self.future.add(appended.batch, appended.first, appended.end - at)
