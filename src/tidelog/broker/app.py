@@ -292,35 +292,36 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.int("max.incremental.fetch.session.cache.slots"), self.clock, self._topic_name
         )
+        lane = SlowLane(self.clock)
         fetches = FetchServices(
             self.partitions,
             self.image,
             self.deadlines,
             self.clock,
+            lane,
             config.int("fetch.max.bytes"),
             self.log_dir_failed,
+            authorization=self.authorization,
+            quotas=self.quotas,
+            throttle=self.membership.leader_throttle,
+            nearest=self.membership.nearest_replica,
         )
-        fetches.authorization = self.authorization
-        fetches.throttle = self.membership.leader_throttle
-        fetches.quotas = self.quotas
-        fetches.nearest = self.membership.nearest_replica
         self.produces = ProduceServices(
             self.partitions,
             self.image,
             self.deadlines,
             self.judging_threads,
-            SlowLane(self.clock),
+            lane,
             self.log_dir_failed,
             lambda: self.coordinators,
             self.authorization,
             self.quotas,
         )
         self._dispatcher = Dispatcher(
-            self._services(),
+            self._services(lane),
             ProduceHandler(self.produces, group),
             FetchHandler(fetches, self.fetch_sessions),
             group,
-            self.clock,
             config.int("queued.max.requests"),
         )
         self.quotas.on_change = self._time_requests
@@ -350,7 +351,7 @@ class Broker:
         self.metrics = MetricsService(self)
         self._undo.append(self.metrics.close)
         await self.metrics.open()
-        self._dispatcher.errors = self.partitions.counts.errors
+        self._dispatcher.exchanges.errors = self.partitions.counts.errors
 
     def _watch_requests(self) -> None:
         """Have requests counted, and logged, as far as that is wanted."""
@@ -408,7 +409,7 @@ class Broker:
             self.network.greeters[name] = listener.begin
             listener.counts = self.network.counts[name]
 
-    def _services(self) -> Services:
+    def _services(self, lane: SlowLane) -> Services:
         return Services(
             config=self.config,
             image=self.image,
@@ -425,6 +426,7 @@ class Broker:
             find_delegation_tokens=lambda: self.delegation_tokens,
             find_client_telemetry=lambda: self.client_telemetry,
             quotas=self.quotas,
+            lane=lane,
         )
 
     async def _load(self) -> None:

@@ -21,6 +21,7 @@ from tidelog.metadata.dynamic_config import DynamicConfigs
 from tidelog.metadata.image import MetadataImage
 from tidelog.metadata.producer_ids import ProducerIds
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.storage.directories.log_dirs import LogDirs
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ class Services:
     find_delegation_tokens: Callable[[], DelegationTokens]
     find_client_telemetry: Callable[[], ClientTelemetry]
     quotas: ClientQuotas
+    lane: SlowLane
 
     @property
     def served(self) -> ServedApis:

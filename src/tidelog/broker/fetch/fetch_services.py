@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from tidelog.broker.access.authorization import OPEN, READ_TOPIC
+from tidelog.broker.access.authorization import OPEN, READ_TOPIC, Authorization
 from tidelog.broker.fetch.fetch_session import FetchContext, PartitionKey
 from tidelog.broker.fetch.nearest_replica import NearestReplica
 from tidelog.broker.network.answer import NotAnswerable, PromisedAnswer
 from tidelog.broker.network.connection import Connection
 from tidelog.broker.partition_errors import OnOffline
-from tidelog.broker.quotas.client_quotas import UNLIMITED
+from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
 from tidelog.broker.quotas.payer import Payer
 from tidelog.clock import Clock
 from tidelog.errors import ErrorCode, KafkaError
@@ -43,8 +43,14 @@ class FetchServices:
         image: MetadataImage,
         deadlines: Deadlines,
         clock: Clock,
+        lane: SlowLane,
         max_bytes: int,
         on_offline: OnOffline,
+        *,
+        authorization: Authorization = OPEN,
+        quotas: ClientQuotas = UNLIMITED,
+        throttle: ReplicationThrottle | None = None,
+        nearest: NearestReplica | None = None,
     ) -> None:
         self.by_name = partitions.by_name
         self.by_id = partitions.by_id
@@ -55,15 +61,13 @@ class FetchServices:
         self.clock = clock
         self.max_bytes = max_bytes
         self.on_offline = on_offline
-        self.nearest: NearestReplica | None = None
-        """Set where leaders send consumers to replicas near by."""
-        self.throttle: ReplicationThrottle | None = None
+        self.lane = lane
+        self.authorization = authorization
+        self.quotas = quotas
+        self.throttle = throttle
         """What a leader may send to followers, in a cluster."""
-        self.authorization = OPEN
-        """Set where access is controlled."""
-        self.quotas = UNLIMITED
-        """What consumers may get."""
-        self.lane = SlowLane(clock)
+        self.nearest = nearest
+        """Where consumers are sent to replicas near by."""
         self._partitions = partitions
         self._tasks: set[asyncio.Task[None]] = set()
 

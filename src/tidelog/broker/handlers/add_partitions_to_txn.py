@@ -9,16 +9,18 @@ the others are OPERATION_NOT_ATTEMPTED. Before version 2, INVALID_PRODUCER_EPOCH
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
 
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.long_responses import is_long
+from tidelog.broker.responses import is_long
 from tidelog.coordinator.transaction.service import TransactionCoordinator
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, TopicPartition
 from tidelog.scheduling.promise import Promise, gather
 from tidelog.scheduling.slices import Slices, clear_in_slices, run_to_end
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.add_partitions_to_txn import (
@@ -36,8 +38,9 @@ VERSIONS = (0, 5)
 _BATCHES_SINCE = 4
 _KNOWS_FENCED = 2
 
+T = TypeVar("T")
+
 Codes = dict[TopicPartition, ErrorCode]
-Answer = AddPartitionsToTxnResponse | Slices[AddPartitionsToTxnResponse]
 
 
 def handle(
@@ -45,10 +48,11 @@ def handle(
     request: AddPartitionsToTxnRequest,
     transactions: TransactionCoordinator,
     authorization: Authorization,
-) -> Slices[AddPartitionsToTxnResponse | Promise[Answer]]:
+    lane: SlowLane,
+) -> Slices[AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]]:
     """Add or verify the partitions of one transaction, or of many."""
     if context.version < _BATCHES_SINCE:
-        return (yield from _add_for_client(context, request, transactions, authorization))
+        return (yield from _add_for_client(context, request, transactions, authorization, lane))
     authorization.require(context.session, Operation.CLUSTER_ACTION, ResourceType.CLUSTER)
     replies: list[Promise[Codes]] = []
     for transaction in request.transactions:
@@ -76,8 +80,7 @@ def handle(
             )
         return response
 
-    long = is_long(request)
-    return gather(replies).then(lambda found: answer(found) if long else run_to_end(answer(found)))
+    return _when_settled(gather(replies), answer, lane if is_long(request) else None)
 
 
 def refuse(request: AddPartitionsToTxnRequest, error: KafkaError) -> AddPartitionsToTxnResponse:
@@ -93,7 +96,8 @@ def _add_for_client(
     request: AddPartitionsToTxnRequest,
     transactions: TransactionCoordinator,
     authorization: Authorization,
-) -> Slices[AddPartitionsToTxnResponse | Promise[Answer]]:
+    lane: SlowLane,
+) -> Slices[AddPartitionsToTxnResponse | Awaitable[AddPartitionsToTxnResponse]]:
     topics = request.v3_and_below_topics
     session = context.session
     authorization.require(
@@ -128,8 +132,20 @@ def _add_for_client(
     )
     if context.version < _KNOWS_FENCED:
         reply = reply.then(lambda codes: {name: _before_fenced(code) for name, code in codes.items()})
-    long = is_long(request)
-    return reply.then(lambda codes: answer(codes) if long else run_to_end(answer(codes)))
+    return _when_settled(reply, answer, lane if is_long(request) else None)
+
+
+def _when_settled(
+    reply: Promise[T], answer: Callable[[T], Slices[AddPartitionsToTxnResponse]], lane: SlowLane | None
+) -> Awaitable[AddPartitionsToTxnResponse]:
+    """The answer by what the coordinator replies; in slices if there is a lane for them."""
+    if lane is None:
+        return reply.then(lambda found: run_to_end(answer(found)))
+
+    async def write() -> AddPartitionsToTxnResponse:
+        return await lane.run(answer(await reply))
+
+    return write()
 
 
 def _before_fenced(code: ErrorCode) -> ErrorCode:

@@ -64,11 +64,6 @@ async def handle(
     return response
 
 
-def refuse(request: AlterClientQuotasRequest, error: KafkaError) -> AlterClientQuotasResponse:
-    """The same refusal for every entity."""
-    return AlterClientQuotasResponse(entries=[_result(_alteration(each), error) for each in request.entries])
-
-
 def _alteration(entry: AlterClientQuotasRequestEntryData) -> QuotaAlteration:
     names = {part.entity_type: part.entity_name for part in entry.entity}
     ops = [QuotaOp(op.key, None if op.remove else op.value) for op in entry.ops]

@@ -63,11 +63,6 @@ async def handle(
     return response
 
 
-def refuse(request: AlterConfigsRequest, error: KafkaError) -> AlterConfigsResponse:
-    """The same error for every resource."""
-    return AlterConfigsResponse(responses=[_response(each, error) for each in request.resources])
-
-
 def _remark(resource: AlterConfigsResource, config: BrokerConfig) -> str | None:
     names = [each.name for each in resource.configs if each.value is not None]
     is_alone = config.optional_str("zookeeper.connect") is None

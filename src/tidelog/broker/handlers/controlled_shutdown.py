@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from tidelog.broker.context import RequestContext
 from tidelog.controller.cluster.controller import ClusterController
-from tidelog.errors import KafkaError
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.controlled_shutdown import (
     ControlledShutdownRequest,
@@ -30,8 +29,3 @@ async def handle(
             RemainingPartition(topic_name=each.topic, partition_index=each.partition) for each in left
         ]
     )
-
-
-def refuse(request: ControlledShutdownRequest, error: KafkaError) -> ControlledShutdownResponse:
-    """Nothing was handed over."""
-    return ControlledShutdownResponse(error_code=error.code)

@@ -59,10 +59,5 @@ async def handle(
     return CreateAclsResponse(results=results)
 
 
-def refuse(request: CreateAclsRequest, error: KafkaError) -> CreateAclsResponse:
-    """The answer when no entry can be created."""
-    return CreateAclsResponse(results=[_refusal(error) for _ in request.creations])
-
-
 def _refusal(error: KafkaError) -> AclCreationResult:
     return AclCreationResult(error_code=error.code, error_message=error.message or None)

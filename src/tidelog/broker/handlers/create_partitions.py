@@ -87,11 +87,6 @@ async def handle(
     return response
 
 
-def refuse(request: CreatePartitionsRequest, error: KafkaError) -> CreatePartitionsResponse:
-    """The same error for every topic."""
-    return CreatePartitionsResponse(results=[_result(topic.name, error) for topic in request.topics])
-
-
 def _result(name: str, error: KafkaError | None) -> CreatePartitionsTopicResult:
     if error is None:
         return CreatePartitionsTopicResult(name=name)

@@ -13,7 +13,6 @@ Kafka compares with existing topics only. ``create.topic.policy.class.name`` is 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Mapping
 
@@ -29,7 +28,7 @@ from tidelog.controller.topic_names import CLUSTER_METADATA_TOPIC
 from tidelog.controller.topics import NewTopic
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage
-from tidelog.scheduling.slices import Slices
+from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.create_topics import (
@@ -44,6 +43,8 @@ API = ApiKey.CREATE_TOPICS
 VERSIONS = (2, 7)
 
 _AT_ONCE = 256
+# Each comes with all configs that hold for it.
+_DESCRIBED_AT_ONCE = 8
 _STRICT_QUOTA_SINCE = 6
 
 
@@ -55,15 +56,13 @@ async def handle(
     config: BrokerConfig,
     authorization: Authorization,
     quotas: ClientQuotas,
-) -> Slices[CreateTopicsResponse]:
+) -> CreateTopicsResponse:
     """Create what can be created; every name of the request gets one answer."""
     counts = Counter(topic.name for topic in request.topics)
     session = context.session
     denied: dict[str, KafkaError] = {}
     if not authorization.allows(session, Operation.CREATE, ResourceType.CLUSTER, instead=True):
-        for number, name in enumerate(counts, 1):
-            if not number % _AT_ONCE:
-                await asyncio.sleep(0)
+        async for name in yielding_every(_AT_ONCE, counts):
             if not authorization.allows_topic(session, Operation.CREATE, name):
                 denied[name] = refusal(session, Operation.CREATE, ResourceType.TOPIC, name)
     wanted = [
@@ -97,30 +96,24 @@ async def handle(
             )
         elif name in denied:
             outcomes[name] = denied[name]
-    return _response(context, outcomes, image, config, authorization)
+    return await _response(context, outcomes, image, config, authorization)
 
 
-def _response(
+async def _response(
     context: RequestContext,
     outcomes: Mapping[str, CreatedTopic | KafkaError],
     image: MetadataImage,
     config: BrokerConfig,
     authorization: Authorization,
-) -> Slices[CreateTopicsResponse]:
+) -> CreateTopicsResponse:
     response = CreateTopicsResponse()
-    for name, outcome in outcomes.items():
+    async for name, outcome in yielding_every(_DESCRIBED_AT_ONCE, outcomes.items()):
         may_see = authorization.allows_topic(context.session, Operation.DESCRIBE_CONFIGS, name, quiet=True)
         if isinstance(outcome, CreatedTopic) and not may_see:
             response.topics.append(_without_configs(name, outcome))
         else:
             response.topics.append(_result(context, name, outcome, image, config))
-        yield
     return response
-
-
-def refuse(request: CreateTopicsRequest, error: KafkaError) -> CreateTopicsResponse:
-    """The same error for every topic."""
-    return CreateTopicsResponse(topics=[_refusal(topic.name, error) for topic in request.topics])
 
 
 def _new_topic(topic: CreatableTopic) -> NewTopic:

@@ -67,11 +67,6 @@ async def handle(
     return response
 
 
-def refuse(request: DeleteAclsRequest, error: KafkaError) -> DeleteAclsResponse:
-    """The answer when no filter can be applied."""
-    return DeleteAclsResponse(filter_results=[_refusal(error) for _ in request.filters])
-
-
 def _refusal(error: KafkaError) -> DeleteAclsFilterResult:
     return DeleteAclsFilterResult(error_code=error.code, error_message=error.message or None)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.coordinator.group.service import GroupCoordinator
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.scheduling.promise import Promise
 from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation, ResourceType
@@ -47,10 +47,3 @@ def handle(
         yield
     reply = yield from groups.delete_groups(names)
     return reply.then(lambda found: DeleteGroupsResponse(results=[*found, *refused]))
-
-
-def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
-    """The same error for every group."""
-    return DeleteGroupsResponse(
-        results=[DeletableGroupResult(group_id=each, error_code=error.code) for each in request.groups_names]
-    )

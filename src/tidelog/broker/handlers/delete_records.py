@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
@@ -23,7 +22,7 @@ from tidelog.ids import INTERNAL_TOPICS
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
 from tidelog.scheduling.promise import Promise
-from tidelog.scheduling.yielding import yielding_every
+from tidelog.scheduling.slices import Slices
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.delete_records import (
@@ -41,7 +40,7 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 # Each takes some 50 µs, most of them for its line in the log.
-_BATCH_SIZE = 100
+_AT_ONCE = 10
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +51,7 @@ def handle(
     partitions: Partitions,
     on_offline: OnOffline,
     authorization: Authorization,
-) -> Promise[DeleteRecordsResponse] | Awaitable[Promise[DeleteRecordsResponse]]:
+) -> Slices[Promise[DeleteRecordsResponse]]:
     """Delete, partition by partition; then wait for the followers."""
     wanted = [
         (topic, each.partition_index, each.offset)
@@ -71,23 +70,11 @@ def handle(
             result = _refusal(index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         results[id(topic)].partitions.append(result)
 
-    if len(wanted) > _BATCH_SIZE:
-        return _delete_many(wanted, delete, delayed, request.timeout_ms)
-    for topic, index, offset in wanted:
+    for number, (topic, index, offset) in enumerate(wanted, 1):
         delete(topic, index, offset)
+        if not number % _AT_ONCE:
+            yield
     return delayed.start(request.timeout_ms)
-
-
-async def _delete_many(
-    wanted: list[tuple[DeleteRecordsTopic, int, int]],
-    delete: Callable[[DeleteRecordsTopic, int, int], None],
-    delayed: DelayedDelete,
-    timeout_ms: int,
-) -> Promise[DeleteRecordsResponse]:
-    """The same for more partitions than one turn of the loop should see to."""
-    async for topic, index, offset in yielding_every(_BATCH_SIZE, wanted):
-        delete(topic, index, offset)
-    return delayed.start(timeout_ms)
 
 
 class _Unfinished:

@@ -80,11 +80,6 @@ def handle(
     return response
 
 
-def refuse(request: DescribeConfigsRequest, error: KafkaError) -> DescribeConfigsResponse:
-    """The same error for every resource."""
-    return DescribeConfigsResponse(results=[_refusal(resource, error) for resource in request.resources])
-
-
 Entries = list[DescribeConfigsResourceResult]
 
 

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Awaitable
 from pathlib import Path
 
 from tidelog.broker.context import RequestContext
 from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
-from tidelog.scheduling.yielding import yielding_every
+from tidelog.scheduling.slices import Slices
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.log.log import Log
 from tidelog.wire.api import ApiKey
@@ -34,14 +33,14 @@ VERSIONS = (1, 5)
 UNKNOWN_LAG = -1
 
 # Each takes some 10 µs, more where it has many segments.
-_BATCH_SIZE = 200
+_AT_ONCE = 20
 
 logger = logging.getLogger(__name__)
 
 
 def handle(
     context: RequestContext, request: DescribeLogDirsRequest, log_dirs: LogDirs
-) -> DescribeLogDirsResponse | Awaitable[DescribeLogDirsResponse]:
+) -> Slices[DescribeLogDirsResponse]:
     """Describe directory by directory."""
     wanted = None
     if request.topics is not None:
@@ -49,22 +48,11 @@ def handle(
             TopicPartition(topic.topic, index) for topic in request.topics for index in topic.partitions
         }
     description = _Description(log_dirs)
-    logs = log_dirs.all_logs()
-    if len(logs) > _BATCH_SIZE:
-        return _describe_many(description, logs, wanted)
-    for each in logs:
+    for number, each in enumerate(log_dirs.all_logs(), 1):
         if wanted is None or each.topic_partition in wanted:
             description.add(each)
-    return description.response
-
-
-async def _describe_many(
-    description: _Description, logs: list[Log], wanted: set[TopicPartition] | None
-) -> DescribeLogDirsResponse:
-    """The same for more logs than one turn of the loop should see to."""
-    async for each in yielding_every(_BATCH_SIZE, logs):
-        if wanted is None or each.topic_partition in wanted:
-            description.add(each)
+        if not number % _AT_ONCE:
+            yield
     return description.response
 
 

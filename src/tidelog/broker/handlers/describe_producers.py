@@ -59,11 +59,6 @@ def handle(
     return response
 
 
-def refuse(request: DescribeProducersRequest, error: KafkaError) -> DescribeProducersResponse:
-    """The same error for every partition."""
-    return DescribeProducersResponse(topics=[_refusal(topic, error) for topic in request.topics])
-
-
 def _refusal_of(
     context: RequestContext, topic: TopicRequest, image: MetadataImage, authorization: Authorization
 ) -> KafkaError | None:

@@ -75,16 +75,6 @@ def handle(
     return response
 
 
-def refuse(request: DescribeTopicPartitionsRequest, error: KafkaError) -> DescribeTopicPartitionsResponse:
-    """The same error for every topic that was named."""
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(name=topic.name, error_code=error.code)
-            for topic in request.topics
-        ]
-    )
-
-
 def _names(request: DescribeTopicPartitionsRequest, image: MetadataImage) -> Slices[Iterator[str]]:
     """The topics from the cursor on, sorted."""
     cursor = request.cursor

@@ -58,13 +58,6 @@ def handle(
     return reply.then(lambda states: DescribeTransactionsResponse(transaction_states=[*states, *denied]))
 
 
-def refuse(request: DescribeTransactionsRequest, error: KafkaError) -> DescribeTransactionsResponse:
-    """The same error for every id."""
-    return DescribeTransactionsResponse(
-        transaction_states=[_refused(name, error) for name in request.transactional_ids]
-    )
-
-
 def _described(transaction: Transaction) -> TransactionState:
     topics: dict[str, TopicData] = {}
     for name, index in sorted(transaction.partitions):

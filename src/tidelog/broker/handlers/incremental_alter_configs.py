@@ -96,11 +96,6 @@ async def handle(
     return response
 
 
-def refuse(request: IncrementalAlterConfigsRequest, error: KafkaError) -> IncrementalAlterConfigsResponse:
-    """The same error for every resource."""
-    return IncrementalAlterConfigsResponse(responses=[_response(each, error) for each in request.resources])
-
-
 def _alter_loggers(ops: Sequence[ConfigOp], *, validate_only: bool) -> None:
     """Check all edits, then carry them out."""
     for op in ops:

@@ -22,10 +22,11 @@ from typing import NamedTuple
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
 from tidelog.broker.partition_errors import OnOffline, error_code
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.ids import NO_LEADER_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.slices import Slices
 from tidelog.scheduling.yielding import yielding_every
 from tidelog.security.acls.model import Operation
 from tidelog.storage.log.timestamp_search import TimestampAndOffset, TimestampSearch
@@ -52,8 +53,8 @@ _CONSUMER = -1
 _DEBUGGER = -2
 _NOT_AVAILABLE_SINCE = 5
 
-# How many partitions one turn of the loop looks up; by time some headers and a batch may have to be read.
-_BATCH_SIZE = 500
+_AT_ONCE = 64
+# By time some headers and a batch may have to be read.
 _SEARCHES_AT_A_TIME = 10
 
 _NOTHING = TimestampAndOffset(NO_TIMESTAMP, NO_OFFSET, NO_LEADER_EPOCH)
@@ -76,45 +77,35 @@ def handle(
     partitions: Partitions,
     on_offline: OnOffline,
     authorization: Authorization,
-) -> ListOffsetsResponse | Awaitable[ListOffsetsResponse]:
+) -> Slices[ListOffsetsResponse | Awaitable[ListOffsetsResponse]]:
     """Look the offsets up, partition by partition."""
 
     def is_allowed(topic: str) -> bool:
         return authorization.allows_topic(context.session, Operation.DESCRIBE, topic)
 
     call = _Call(context.version, request, partitions, on_offline, is_allowed)
-    if sum(len(topic.partitions) for topic in request.topics) > _BATCH_SIZE:
-        return _look_up_many(call)
-    named = Counter(_names(request))
-    lookups = list(_lookups(call, named))
-    if len(lookups) > _SEARCHES_AT_A_TIME and any(lookup.is_search for lookup in lookups):
-        return _look_up(request, lookups, searches=True)
-    for lookup in lookups:
-        lookup.begin()
+    named: Counter[tuple[str, int]] = Counter()
+    for number, name in enumerate(_names(request), 1):
+        named[name] += 1
+        if not number % _AT_ONCE:
+            yield
+    lookups: list[_Lookup] = []
+    searches = 0
+    for number, lookup in enumerate(_lookups(call, named), 1):
+        lookups.append(lookup)
+        searches += lookup.is_search
+        if not lookup.is_search or searches <= _SEARCHES_AT_A_TIME:
+            lookup.begin()
+        if lookup.is_search or not number % _AT_ONCE:
+            yield
     if all(lookup.answer is not None for lookup in lookups):
         return _response(request, lookups)
-    return _look_up(request, lookups, searches=True)
+    return _search(request, lookups)
 
 
-async def _look_up_many(call: _Call) -> ListOffsetsResponse:
-    """The same for so many partitions that naming them takes long."""
-    request = call.request
-    named: Counter[tuple[str, int]] = Counter()
-    async for name in yielding_every(_BATCH_SIZE, _names(request)):
-        named[name] += 1
-    lookups: list[_Lookup] = []
-    searches = False
-    async for lookup in yielding_every(_BATCH_SIZE, _lookups(call, named)):
-        lookups.append(lookup)
-        searches = searches or lookup.is_search
-    return await _look_up(request, lookups, searches=searches)
-
-
-async def _look_up(
-    request: ListOffsetsRequest, lookups: list[_Lookup], *, searches: bool
-) -> ListOffsetsResponse:
-    """The same where it takes longer: many partitions, or records that are far to find."""
-    async for lookup in yielding_every(_SEARCHES_AT_A_TIME if searches else _BATCH_SIZE, lookups):
+async def _search(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffsetsResponse:
+    """Look up what takes longer: records that are far to find."""
+    async for lookup in yielding_every(_SEARCHES_AT_A_TIME, lookups):
         await lookup.finish()
     return _response(request, lookups)
 
@@ -136,19 +127,6 @@ def _response(request: ListOffsetsRequest, lookups: list[_Lookup]) -> ListOffset
     return ListOffsetsResponse(
         topics=[
             ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(answers, len(topic.partitions))))
-            for topic in request.topics
-        ]
-    )
-
-
-def refuse(request: ListOffsetsRequest, error: KafkaError) -> ListOffsetsResponse:
-    """The same error for every partition."""
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_error(each.partition_index, error.code) for each in topic.partitions],
-            )
             for topic in request.topics
         ]
     )

@@ -24,16 +24,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.access.authorized_operations import cluster_operations, topic_operations
 from tidelog.broker.context import RequestContext
-from tidelog.broker.long_responses import EncodedResponse
 from tidelog.broker.membership import Admin
 from tidelog.broker.metadata_cache import MetadataCache, Variant
 from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.broker.responses import EncodedResponse
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.topic_names import reason_invalid
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import INTERNAL_TOPICS, ZERO_UUID, Uuid
 from tidelog.metadata.image import MetadataImage, TopicImage
 from tidelog.scheduling.slices import Slices
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.acls.model import Operation, ResourceType
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.metadata import (
@@ -63,7 +64,8 @@ def handle(
     metadata_cache: MetadataCache,
     authorization: Authorization,
     quotas: ClientQuotas,
-) -> Slices[EncodedResponse | Awaitable[Slices[EncodedResponse]]]:
+    lane: SlowLane,
+) -> Slices[EncodedResponse | Awaitable[EncodedResponse]]:
     """Describe the cluster and the topics asked for; waits only where topics are to be created first."""
     call = _Call(context, request, image, metadata_cache, authorization)
     if request.topics is None or (context.version == 0 and not request.topics):
@@ -90,7 +92,7 @@ def handle(
         refused = chain(uncreated, refused)
         if missing:
             mutations = quotas.changes_partitions(context.payer, strict=False)
-            return _create_and_describe(call, known, missing, refused, admin, mutations)
+            return _create_and_describe(call, known, missing, refused, admin, mutations, lane)
     found = (_topic_by_name(call, name) for name in (*known, *missing))
     return (yield from _response(call, chain(found, refused)))
 
@@ -155,7 +157,8 @@ async def _create_and_describe(
     refused: Iterable[MetadataResponseTopic],
     admin: Admin,
     mutations: Mutations | None,
-) -> Slices[EncodedResponse]:
+    lane: SlowLane,
+) -> EncodedResponse:
     errors = await admin.auto_create_topics(creatable)
     if mutations is not None:
         made = (call.image.topics.get(name) for name, error in errors.items() if error is None)
@@ -165,7 +168,7 @@ async def _create_and_describe(
         _unknown(name, errors.get(name)) if name in errors else _topic_by_name(call, name)
         for name in (*known, *creatable)
     )
-    return _response(call, chain(found, refused))
+    return await lane.run(_response(call, chain(found, refused)))
 
 
 def _response(

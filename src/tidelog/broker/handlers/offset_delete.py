@@ -8,27 +8,22 @@ id. What is asked of very many partitions is done in several batches (``broker/c
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
-from typing import Any
-
-from msgspec.structs import replace
+from collections.abc import Awaitable, Collection
 
 from tidelog.broker.access.authorization import Authorization
 from tidelog.broker.context import RequestContext
-from tidelog.broker.coordination.offset_parts import in_parts, is_wide, merged
+from tidelog.broker.coordination.offset_parts import take_existing, with_refused, write_offsets
 from tidelog.coordinator.group.offsets import requests
 from tidelog.coordinator.group.service import GroupCoordinator
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.image import MetadataImage
-from tidelog.scheduling.promise import Promise, gather
-from tidelog.scheduling.yielding import yielding_every
+from tidelog.scheduling.promise import Promise
 from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.offset_delete import (
     OffsetDeleteRequest,
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
-    OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
 
@@ -42,77 +37,21 @@ def handle(
     groups: GroupCoordinator,
     image: MetadataImage,
     authorization: Authorization,
-) -> Promise[OffsetDeleteResponse] | Coroutine[Any, Any, OffsetDeleteResponse]:
+) -> Awaitable[OffsetDeleteResponse]:
     """Delete what exists."""
     if not request.group_id:
         raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
-    return (
-        _delete_in_parts(context, request, groups, image, authorization)
-        if is_wide(request.topics)
-        else _delete(context, request, groups, image, authorization)
-    )
 
-
-async def _delete_in_parts(
-    context: RequestContext,
-    request: OffsetDeleteRequest,
-    groups: GroupCoordinator,
-    image: MetadataImage,
-    authorization: Authorization,
-) -> OffsetDeleteResponse:
-    replies: list[Promise[OffsetDeleteResponse]] = []
-    async for topics in yielding_every(1, in_parts(request.topics)):
-        replies.append(_delete(context, replace(request, topics=topics), groups, image, authorization))
-    answers = [response.topics for response in await gather(replies)]
-    return OffsetDeleteResponse(topics=await merged(answers, lambda topic: topic.name))
-
-
-def _delete(
-    context: RequestContext,
-    request: OffsetDeleteRequest,
-    groups: GroupCoordinator,
-    image: MetadataImage,
-    authorization: Authorization,
-) -> Promise[OffsetDeleteResponse]:
-    known: list[OffsetDeleteRequestTopic] = []
-    unknown: dict[str, OffsetDeleteResponseTopic] = {}
-    for topic in request.topics:
+    def find(topic: OffsetDeleteRequestTopic) -> Collection[int] | ErrorCode:
         if not authorization.allows_topic(context.session, Operation.READ, topic.name):
-            indexes = [each.partition_index for each in topic.partitions]
-            unknown[topic.name] = _refused(topic.name, indexes, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-            continue
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         found = image.topics.get(topic.name)
-        partitions = found.partitions if found is not None else {}
-        existing = [each for each in topic.partitions if each.partition_index in partitions]
-        missing = [
-            each.partition_index for each in topic.partitions if each.partition_index not in partitions
-        ]
-        if missing:
-            unknown[topic.name] = _refused(topic.name, missing, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        if existing:
-            known.append(OffsetDeleteRequestTopic(name=topic.name, partitions=existing))
-    wanted = OffsetDeleteRequest(group_id=request.group_id, topics=known)
-    return groups.write(request.group_id, lambda shard: requests.delete(shard.offsets, wanted)).then(
-        lambda response: _merge(unknown, response)
-    )
+        return () if found is None else found.partitions
 
+    def delete(request: OffsetDeleteRequest) -> Promise[OffsetDeleteResponse]:
+        topics, refused = take_existing(request.topics, OffsetDeleteResponseTopic, find)
+        wanted = OffsetDeleteRequest(group_id=request.group_id, topics=topics)
+        reply = groups.write(request.group_id, lambda shard: requests.delete(shard.offsets, wanted))
+        return reply.then(lambda response: with_refused(refused, response))
 
-def _refused(topic: str, indexes: list[int], code: ErrorCode) -> OffsetDeleteResponseTopic:
-    return OffsetDeleteResponseTopic(
-        name=topic,
-        partitions=[
-            OffsetDeleteResponsePartition(partition_index=index, error_code=code) for index in indexes
-        ],
-    )
-
-
-def _merge(
-    unknown: dict[str, OffsetDeleteResponseTopic], response: OffsetDeleteResponse
-) -> OffsetDeleteResponse:
-    """Both answers, each topic once."""
-    for topic in response.topics:
-        present = unknown.setdefault(topic.name, topic)
-        if present is not topic:
-            present.partitions += topic.partitions
-    response.topics = list(unknown.values())
-    return response
+    return write_offsets(request, delete)

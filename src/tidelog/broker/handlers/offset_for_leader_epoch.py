@@ -51,18 +51,6 @@ def handle(
     return response
 
 
-def refuse(request: OffsetForLeaderEpochRequest, error: KafkaError) -> OffsetForLeaderEpochResponse:
-    """The same error for every partition."""
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic, partitions=[_refused(each, error.code) for each in topic.partitions]
-            )
-            for topic in request.topics
-        ]
-    )
-
-
 def _refused(wanted: OffsetForLeaderPartition, code: ErrorCode) -> EpochEndOffset:
     return EpochEndOffset(partition=wanted.partition, error_code=code)
 

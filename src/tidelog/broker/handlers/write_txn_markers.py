@@ -13,7 +13,7 @@ from __future__ import annotations
 from tidelog.broker.context import RequestContext
 from tidelog.broker.coordination.transaction_markers import TransactionMarkers
 from tidelog.coordinator.transaction.markers import MarkerRequest
-from tidelog.errors import ErrorCode, KafkaError
+from tidelog.errors import ErrorCode
 from tidelog.ids import TopicPartition
 from tidelog.scheduling.promise import Promise, gather
 from tidelog.wire.api import ApiKey
@@ -38,13 +38,6 @@ def handle(
     """Write all markers, one after the other."""
     written = [markers.write(_request(each)) for each in request.markers]
     return gather(written).then(lambda answers: _response(request.markers, answers))
-
-
-def refuse(request: WriteTxnMarkersRequest, error: KafkaError) -> WriteTxnMarkersResponse:
-    """The same error for every partition."""
-    return _response(
-        request.markers, [dict.fromkeys(_partitions(each), error.code) for each in request.markers]
-    )
 
 
 def _request(marker: WritableTxnMarker) -> MarkerRequest:

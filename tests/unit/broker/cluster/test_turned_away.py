@@ -16,6 +16,7 @@ from tidelog.broker.served import SERVED
 from tidelog.clock import SystemClock
 from tidelog.replication.append_group import AppendGroup
 from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.codec import encode
 from tidelog.wire.schema import Payload
@@ -50,9 +51,11 @@ class Peer:
 
 
 def dispatcher(membership: Membership) -> Dispatcher:
-    services: Any = SimpleNamespace(served=SERVED, membership=membership, quotas=UNLIMITED)
+    services: Any = SimpleNamespace(
+        served=SERVED, membership=membership, quotas=UNLIMITED, lane=SlowLane(SystemClock())
+    )
     nobody: Any = SimpleNamespace(handle_frame=lambda *frame: pytest.fail("it is no record"))
-    return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), SystemClock(), slots=1)
+    return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), slots=1)
 
 
 def serve(dispatcher: Dispatcher, key: ApiKey) -> list[object]:

@@ -10,21 +10,22 @@ import pytest
 from tests.unit.coordinator.transaction.scene import Scene
 
 from tidelog.broker.access.authorization import OPEN
-from tidelog.broker.exchange import dispatch
+from tidelog.broker.exchange import exchange
 from tidelog.broker.exchange.dispatch import Dispatcher
 from tidelog.broker.exchange.services import bind
-from tidelog.broker.handlers import delete_groups, init_producer_id
-from tidelog.broker.long_responses import EncodedResponse
+from tidelog.broker.handlers import init_producer_id
 from tidelog.broker.network.answer import NO_ANSWER, NotAnswerable
 from tidelog.broker.quotas import request_time
 from tidelog.broker.quotas.client_quotas import UNLIMITED, ClientQuotas
 from tidelog.broker.quotas.payer import Payer
+from tidelog.broker.responses import EncodedResponse, refuse_each
 from tidelog.broker.served import SERVED
 from tidelog.clock import SystemClock
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metrics.request_errors import RequestErrors
 from tidelog.replication.append_group import AppendGroup
 from tidelog.scheduling.promise import Promise
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.headers import RequestHeader, encode_request, encode_response
@@ -41,24 +42,34 @@ def frame(key: ApiKey) -> memoryview:
 
 def dispatcher_with_one_slot(quotas: ClientQuotas = UNLIMITED) -> Dispatcher:
     services: Any = SimpleNamespace(
-        served=SERVED, membership=SimpleNamespace(is_informed=True), quotas=quotas
+        served=SERVED,
+        membership=SimpleNamespace(is_informed=True),
+        quotas=quotas,
+        lane=SlowLane(SystemClock()),
     )
     nobody: Any = SimpleNamespace(handle_frame=lambda *frame: pytest.fail("it is no record"))
-    return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), SystemClock(), slots=1)
+    return Dispatcher(services, nobody, nobody, AppendGroup(lambda error: None), slots=1)
 
 
 def ask(
     dispatcher: Dispatcher, key: ApiKey, handle: Callable[..., object], connection: Any = None
 ) -> Promise[Any]:
     """The answer to a request that ``handle`` serves, which must not come at once."""
+    answer = handled(dispatcher, key, handle, connection)
+    assert isinstance(answer, Promise)
+    return answer
+
+
+def handled(
+    dispatcher: Dispatcher, key: ApiKey, handle: Callable[..., object], connection: Any = None
+) -> object:
+    """The outcome of a request that ``handle`` serves."""
     route: Any = SimpleNamespace(api=API_TABLE[key], check=None, handle=handle)
     dispatcher._routes[key] = route
     here = SimpleNamespace(
         closed=False, peer_has_ended=lambda: False, session=Session("127.0.0.1"), producer_ids=()
     )
-    answer = dispatcher.handle(connection or here, frame(key))  # type: ignore[arg-type]
-    assert isinstance(answer, Promise)
-    return answer
+    return dispatcher.handle(connection or here, frame(key))  # type: ignore[arg-type]
 
 
 def after(before: Awaitable[object], key: ApiKey) -> Callable[..., object]:
@@ -163,10 +174,12 @@ def test_the_errors_in_a_long_answer_are_counted() -> None:
 
     async def body() -> None:
         dispatcher = dispatcher_with_one_slot()
-        dispatcher.errors = RequestErrors()
+        dispatcher.exchanges.errors = RequestErrors()
         async with asyncio.timeout(50):
             await ask(dispatcher, ApiKey.DESCRIBE_GROUPS, lambda *_: answer)
-        assert dispatcher.errors.by_request == {"DescribeGroups": {"NONE": 20, "GROUP_ID_NOT_FOUND": 1}}
+        assert dispatcher.exchanges.errors.by_request == {
+            "DescribeGroups": {"NONE": 20, "GROUP_ID_NOT_FOUND": 1}
+        }
 
     asyncio.run(body())
 
@@ -175,7 +188,7 @@ def test_the_errors_in_a_long_answer_are_counted() -> None:
 def test_what_an_answer_from_a_cache_refuses_is_counted(refused: dict[int, int]) -> None:
     async def body() -> None:
         dispatcher = dispatcher_with_one_slot()
-        dispatcher.errors = RequestErrors()
+        dispatcher.exchanges.errors = RequestErrors()
         elements = bytes(3)
 
         async def handle(*_: object) -> EncodedResponse:
@@ -184,7 +197,7 @@ def test_what_an_answer_from_a_cache_refuses_is_counted(refused: dict[int, int])
         async with asyncio.timeout(50):
             await ask(dispatcher, ApiKey.METADATA, handle)
         told = {"Metadata": {"NONE": 1, "UNKNOWN_TOPIC_OR_PARTITION": 2}} if refused else {}
-        assert dispatcher.errors.by_request == told
+        assert dispatcher.exchanges.errors.by_request == told
 
     asyncio.run(body())
 
@@ -192,7 +205,7 @@ def test_what_an_answer_from_a_cache_refuses_is_counted(refused: dict[int, int])
 def test_an_answer_that_is_longer_than_any_client_needs_closes_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dispatch, "MAX_ANSWER_BYTES", 10_000_000)
+    monkeypatch.setattr(exchange, "MAX_ANSWER_BYTES", 10_000_000)
 
     async def body() -> None:
         promise = ask(dispatcher_with_one_slot(), ApiKey.DESCRIBE_GROUPS, lambda *_: LARGE)
@@ -227,7 +240,7 @@ def test_nothing_is_looked_up_for_a_client_that_is_gone_and_what_changes_things_
                 ended.set()
 
         clock_ms = [0.0]
-        dispatcher._lane._now_ms = lambda: clock_ms[0]
+        dispatcher.exchanges.lane._now_ms = lambda: clock_ms[0]
         promise = ask(dispatcher, key, handle, connection)
         async with asyncio.timeout(50):
             await ended.wait()
@@ -250,20 +263,35 @@ def test_an_answer_is_not_written_for_a_client_that_is_gone() -> None:
     asyncio.run(body())
 
 
-def test_a_promise_may_end_in_work() -> None:
-    def work() -> Generator[None, None, DescribeGroupsResponse]:
-        yield
-        return DescribeGroupsResponse()
-
+@pytest.mark.parametrize("is_settled", [True, False])
+@pytest.mark.parametrize("slices", [0, 2])
+def test_a_step_in_slices_may_end_in_a_promise(slices: int, is_settled: bool) -> None:
     async def body() -> None:
         key, version = ApiKey.DESCRIBE_GROUPS, API_TABLE[ApiKey.DESCRIBE_GROUPS].max_version
-        later: Promise[Any] = Promise()
-        for reply in (Promise.of(work()), later):
-            answer = ask(dispatcher_with_one_slot(), key, lambda *_, reply=reply: reply)
-            if reply is later:
-                later.resolve(work())
+        reply: Promise[DescribeGroupsResponse] = Promise()
+
+        def handle(*_: object) -> Generator[None, None, Promise[DescribeGroupsResponse]]:
+            for number in range(slices):
+                clock_ms[0] += 100 * number
+                yield
+            return reply
+
+        if is_settled:
+            reply.resolve(DescribeGroupsResponse())
+        dispatcher = dispatcher_with_one_slot()
+        clock_ms = [0.0]
+        dispatcher.exchanges.lane._now_ms = lambda: clock_ms[0]
+        answer: Any = handled(dispatcher, key, handle)
+        assert isinstance(answer, Promise) is bool(slices or not is_settled)
+        if isinstance(answer, Promise):
+            # Its wait needs no slot.
             async with asyncio.timeout(50):
-                assert await answer == encode_response(key, version, 1, DescribeGroupsResponse())
+                await ask(dispatcher, key, after(asyncio.sleep(0), key))
+            if not is_settled:
+                reply.resolve(DescribeGroupsResponse())
+            async with asyncio.timeout(50):
+                answer = await answer
+        assert answer == encode_response(key, version, 1, DescribeGroupsResponse())
 
     asyncio.run(body())
 
@@ -287,7 +315,7 @@ def test_a_long_request_is_refused_in_a_thread(how: str, count: int) -> None:
 
     def refuse(request: DeleteGroupsRequest, error: KafkaError) -> DeleteGroupsResponse:
         threads.append(threading.current_thread())
-        return delete_groups.refuse(request, error)
+        return refuse_each(DeleteGroupsResponse, request, error)
 
     async def body() -> None:
         dispatcher = dispatcher_with_one_slot()
@@ -300,7 +328,7 @@ def test_a_long_request_is_refused_in_a_thread(how: str, count: int) -> None:
             async with asyncio.timeout(50):
                 answer = await answer
         parts = [answer] if isinstance(answer, bytes) else answer
-        expected = encode_response(key, version, 1, delete_groups.refuse(request, error))
+        expected = encode_response(key, version, 1, refuse_each(DeleteGroupsResponse, request, error))
         assert b"".join(parts) == expected  # type: ignore[arg-type]
         assert [each is threading.main_thread() for each in threads] == [count == 10]
 

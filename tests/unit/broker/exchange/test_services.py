@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tidelog.broker.exchange.dispatch import handler_of
+from tidelog.broker.exchange.exchange import handler_of
 from tidelog.broker.exchange.services import Services, bind
 from tidelog.broker.served import SERVED, SERVED_IN_CLUSTERS
 from tidelog.wire.api import API_TABLE, ApiKey

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
-import inspect
 import random
 from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from tidelog.broker.access.authorization import OPEN
 from tidelog.broker.context import RequestContext
 from tidelog.broker.exchange.services import bind
 from tidelog.broker.quotas.client_quotas import ClientQuotas
+from tidelog.broker.responses import refuse_each
 from tidelog.broker.served import SERVED
 from tidelog.config.broker_config import BrokerConfig
 from tidelog.controller.controller import Controller
@@ -35,6 +36,7 @@ from tidelog.metadata.znodes.znodes import CLUSTER_ID, BrokerRegistration, broke
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.partition import Partition
 from tidelog.replication.partitions import Partitions
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.session import Session
 from tidelog.storage.directories.log_dirs import LogDirs
 from tidelog.storage.log_config import LogConfig
@@ -44,13 +46,12 @@ from tidelog.wire.codec import decode, encode
 BROKER_ID = 1
 
 
-def _finished(work: Generator[Any, Any, Any]) -> Any:
-    """The result of work in slices."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as end:
-            return end.value
+class _SlowClock(ManualClock):
+    """Each look at it takes so long that every slice of work has a turn of the loop of its own."""
+
+    def monotonic_ms(self) -> float:
+        self.advance(1)
+        return super().monotonic_ms()
 
 
 class SmallBroker:
@@ -78,6 +79,7 @@ class SmallBroker:
         self.failed: list[Exception] = []
         self.authorization = OPEN
         self.quotas = ClientQuotas(clock=self.clock)
+        self.lane = SlowLane(_SlowClock())
 
     @property
     def admin(self) -> Controller:
@@ -97,18 +99,12 @@ class SmallBroker:
         )
         context = RequestContext(connection, version, 7, "tests")
         try:
-            response = bind(module.handle, self)(context, received)
+            response: Any = bind(module.handle, self)(context, received)
             while not hasattr(response, "__struct_fields__"):
-                response = _finished(response) if inspect.isgenerator(response) else await response
+                response = await (self.lane.run(response) if isinstance(response, Generator) else response)
         except KafkaError as error:
-            refuse = getattr(module, "refuse", None)
-            if refuse is None:
-                fields: dict[str, Any] = {"error_code": error.code}
-                if "error_message" in api.response.__struct_fields__:
-                    fields["error_message"] = error.message or None
-                response = api.response(**fields)
-            else:
-                response = refuse(received, error)
+            refuse = getattr(module, "refuse", partial(refuse_each, api.response))
+            response = refuse(received, error)
         answered, _ = decode(api.response, version, encode(response, version))
         return answered
 

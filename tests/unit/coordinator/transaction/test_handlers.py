@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import pytest
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added
@@ -14,12 +16,15 @@ from tidelog.broker.access.authorization import OPEN
 from tidelog.broker.context import RequestContext
 from tidelog.broker.exchange.services import bind
 from tidelog.broker.handlers import add_partitions_to_txn
+from tidelog.broker.responses import refuse_each
+from tidelog.clock import SystemClock
 from tidelog.coordinator.runtime import Producer
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, TopicPartition
 from tidelog.scheduling.promise import Promise
-from tidelog.scheduling.slices import run_to_end
+from tidelog.scheduling.slices import Slices, run_to_end
+from tidelog.scheduling.slow_lane import SlowLane
 from tidelog.security.session import Session
 from tidelog.wire.api import API_TABLE
 from tidelog.wire.codec import decode, encode
@@ -36,6 +41,7 @@ from tidelog.wire.messages.init_producer_id import InitProducerIdRequest
 from tidelog.wire.messages.list_transactions import ListTransactionsRequest
 from tidelog.wire.schema import Payload
 
+T = TypeVar("T")
 S = TransactionState
 E = ErrorCode
 
@@ -52,6 +58,7 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
         ),
         transactions=scene.coordinator,
         authorization=OPEN,
+        lane=SlowLane(SystemClock()),
     )
     connection: Any = SimpleNamespace(session=Session("127.0.0.1"), producer_ids=())
     context = RequestContext(connection, version, 1, "test")
@@ -60,13 +67,9 @@ def ask(scene: Scene, module: str, version: int, request: Payload) -> Any:
         if isinstance(answer, Generator):
             answer = run_to_end(answer)
         response = answer.result() if isinstance(answer, Promise) else answer
-        if isinstance(response, Generator):
-            response = run_to_end(response)
     except KafkaError as error:
-        if hasattr(handler, "refuse"):
-            response = handler.refuse(received, error)
-        else:
-            response = api.response(error_code=error.code)
+        refuse = getattr(handler, "refuse", partial(refuse_each, api.response))
+        response = refuse(received, error)
     return decode(api.response, version, encode(response, version))[0]
 
 
@@ -326,16 +329,29 @@ def test_very_many_partitions_are_looked_at_and_answered_in_steps(version: int, 
     connection: Any = SimpleNamespace(session=Session("127.0.0.1"))
     context = RequestContext(connection, version, 1, "test")
     steps = 0
-    answer: Any = add_partitions_to_txn.handle(context, request, scene.coordinator, OPEN)
-    while isinstance(answer, Generator | Promise):
-        if isinstance(answer, Promise):
-            answer = answer.result()
-            continue
-        try:
-            next(answer)
+
+    def counted(work: Slices[T]) -> Slices[T]:
+        nonlocal steps
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return cast("T", end.value)
             steps += 1
-        except StopIteration as end:
-            answer = end.value
+            yield
+
+    class CountingLane(SlowLane):
+        async def run(self, work: Slices[T], is_wanted: Callable[[], bool] = lambda: True) -> T:
+            return await super().run(counted(work), is_wanted)
+
+    async def answered() -> Any:
+        lane = CountingLane(SystemClock())
+        handled = await lane.run(
+            add_partitions_to_txn.handle(context, request, scene.coordinator, OPEN, lane)
+        )
+        return handled if isinstance(handled, AddPartitionsToTxnResponse) else await handled
+
+    answer = asyncio.run(answered())
     # To read their names, and to answer.
     assert steps > 2 * count
     results = (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.broker.long_responses import is_long
+from tidelog.broker.responses import is_long
 from tidelog.wire.messages.consumer_group_describe import (
     Assignment,
     ConsumerGroupDescribeResponse,
