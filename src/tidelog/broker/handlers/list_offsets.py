@@ -85,9 +85,10 @@ def handle(
 
     call = _Call(context.version, request, partitions, on_offline, is_allowed)
     named: Counter[tuple[str, int]] = Counter()
-    for number, name in enumerate(_names(request), 1):
-        named[name] += 1
-        if not number % _AT_ONCE:
+    names = _names(request)
+    while some := list(islice(names, _AT_ONCE)):
+        named.update(some)
+        if len(some) == _AT_ONCE:
             yield
     lookups: list[_Lookup] = []
     searches = 0
