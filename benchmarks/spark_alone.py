@@ -110,7 +110,7 @@ class Program:
         self._session.stop()
 
     def _generate(self) -> None:
-        from tidelog.pipelines.framework.topics import ensure_topics
+        from tidelog_rewards.topics import ensure_topics
 
         ensure_topics(self._settings("topics", None), partitions=PARTITIONS)
         dense_events.send(self._arguments["bootstrap"], self._arguments["count"])

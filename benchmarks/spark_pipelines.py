@@ -57,7 +57,8 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
 
 
 def _prepare(broker: BrokerProcess, directory: Path) -> None:
-    from tidelog.pipelines.framework.topics import ensure_topics
+    from tidelog_rewards.topics import ensure_topics
+
     from tidelog.spark.settings import PipelineSettings
 
     ensure_topics(PipelineSettings(broker.address, directory), partitions=PARTITIONS)

@@ -32,10 +32,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
+from tidelog_rewards import events
+from tidelog_rewards.topics import ensure_topics
+
 from benchmarks.contestants import scratch
 from tidelog import Producer
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 

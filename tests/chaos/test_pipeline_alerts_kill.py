@@ -18,13 +18,13 @@ from typing import Any
 import pytest
 from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
-from tests.unit.pipelines.detecting import Detecting
+from tests.unit.rewards.detecting import Detecting
+from tidelog_rewards.detection.alert_tasks import Detector
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS, INVITE, LOGIN
+from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
+from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
+from tidelog_rewards.topics import ensure_topics
 
-from tidelog.pipelines.framework.alert_tasks import Detector
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, INVITE, LOGIN
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
-from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 

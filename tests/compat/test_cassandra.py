@@ -15,10 +15,10 @@ from tests.compat.conftest import available
 from tests.contract.table_sinks import CHANGING, FULL, SPARSE, ChangingTables, frame, kept
 from tests.rigs.collect_events import TODAY, event, letters, run, send
 from tests.rigs.pipelines_session import pipelines_session
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.job import PIPELINE
+from tidelog_rewards.jobs.collect.schema import table_of
 
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.jobs.collect.job import PIPELINE
-from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_event_tables, open_lake

@@ -20,15 +20,15 @@ from tests.compat.conftest import available
 from tests.compat.earnings_in_cassandra import WAIT_S, derived, running, totals, wait_for
 from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, credit, task_step, truth
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings import cassandra_ledger, part_work
+from tidelog_rewards.jobs.earnings.cassandra_ledger import CassandraLedger
+from tidelog_rewards.jobs.earnings.part_work import BatchWork, state_batches
+from tidelog_rewards.jobs.earnings.parts import LedgerParts
+from tidelog_rewards.jobs.earnings.publisher import StatePublisher
+from tidelog_rewards.jobs.earnings.schema import Credit, TaskStep, UserEarnings
+from tidelog_rewards.topics import ensure_topics
 
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.jobs.earnings import cassandra_ledger, part_work
-from tidelog.pipelines.jobs.earnings.cassandra_ledger import CassandraLedger
-from tidelog.pipelines.jobs.earnings.part_work import BatchWork, state_batches
-from tidelog.pipelines.jobs.earnings.parts import LedgerParts
-from tidelog.pipelines.jobs.earnings.publisher import StatePublisher
-from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
 from tidelog.spark.pipelines.status import last_commit
 from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.cassandra_connection import CassandraCluster, connect

@@ -17,8 +17,8 @@ from tests.compat.earnings_in_cassandra import WAIT_S, running, totals, wait_for
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, send
 from tests.rigs.tls_files import TlsFiles
 from tests.rigs.waiting import wait_until
+from tidelog_rewards.topics import ensure_topics
 
-from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.cassandra_options import CassandraOptions, cassandra_options
 from tidelog.spark.pipelines.status import last_commit
 from tidelog.spark.settings import PipelineSettings

@@ -18,13 +18,13 @@ from foreign import toolchain
 from tests.compat.conftest import available
 from tests.integration.pipeline_traffic import ledger_rows, table_rows
 from tests.integration.spark_topics import without_ids
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.schema import table_of
+from tidelog_rewards.phones.phone_keys import FILE_NAME, ensure_keys
+from tidelog_rewards.settings import PhoneSettings, RewardsSettings
+from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Consumer, Producer
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.phone_keys import FILE_NAME, ensure_keys
-from tidelog.pipelines.framework.rewards_settings import PhoneSettings, RewardsSettings
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.spark.pipelines import registry
 from tidelog.spark.pipelines.session import spark_session
 from tidelog.spark.read.progress import source_metrics

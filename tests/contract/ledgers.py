@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from tidelog.pipelines.jobs.earnings.ledger import Ledger
-from tidelog.pipelines.jobs.earnings.schema import Credit, TaskProgress, TaskStep, UserEarnings
+from tidelog_rewards.jobs.earnings.ledger import Ledger
+from tidelog_rewards.jobs.earnings.schema import Credit, TaskProgress, TaskStep, UserEarnings
 
 DERIVED = ("user_earnings", "user_earnings_daily", "user_tasks")
 

@@ -12,10 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings.parts import ledger_parts
+
 from tidelog import Consumer, Producer
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.jobs.earnings.parts import ledger_parts
 from tidelog.spark.settings import PipelineSettings
 
 DAYS = 5

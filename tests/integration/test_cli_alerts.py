@@ -12,12 +12,12 @@ import msgspec
 import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.pipeline_traffic import read_all, time_text
+from tidelog_rewards.detection.incidents import incident_id
+from tidelog_rewards.detection.verdicts import Verdict, read_verdicts, verdict_key
+from tidelog_rewards.events import ALERT_VERDICTS, INCIDENTS, LOGIN
+from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Producer
-from tidelog.pipelines.framework.events import ALERT_VERDICTS, INCIDENTS, LOGIN
-from tidelog.pipelines.framework.incidents import incident_id
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.framework.verdicts import Verdict, read_verdicts, verdict_key
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
 

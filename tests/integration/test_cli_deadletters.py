@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.pipeline_traffic import read_all
+from tidelog_rewards.phones.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
 from tidelog import ErrorCode, Producer
 from tidelog.cli.deadletters import redriving
 from tidelog.client import Admin, NewTopic
-from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.spark.dead_letters.letter import (
     HEADERS,
     LEFT_OUT,

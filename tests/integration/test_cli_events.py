@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tidelog_rewards import events
 
 from tidelog.client import Admin, Consumer, Producer, TopicPartition
-from tidelog.pipelines.framework import events
 from tidelog.testing.broker_process import BrokerProcess
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.integration.command_line import CommandLine
+from tidelog_rewards import events
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
 from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework import events
 from tidelog.spark.pipelines.status_file import RunStatus, StatusFile
 from tidelog.testing.broker_process import BrokerProcess
 

@@ -13,10 +13,10 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import StreamingQueryException
 from tests.rigs.collect_events import TODAY, event, run, send
 from tests.unit.spark.lake.object_store import BUCKET, ObjectStore, object_store
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.job import PIPELINE
+from tidelog_rewards.jobs.collect.schema import table_of
 
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.jobs.collect.job import PIPELINE
-from tidelog.pipelines.jobs.collect.schema import table_of
 from tidelog.spark.lake import compaction
 from tidelog.spark.lake.catalog import CATALOG_FILE, LakeCatalog
 from tidelog.spark.lake.expiry import ExpiryRule, expire

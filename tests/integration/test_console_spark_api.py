@@ -18,10 +18,10 @@ from tests.rigs.told_queries import (
     write_incidents,
 )
 from tests.rigs.waiting import wait_until
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 from tidelog import Producer
 from tidelog.console.settings import MaskRule
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
 from tidelog.testing import LocalBroker, broker
 from tidelog.testing.reserved_port import ReservedPort
 

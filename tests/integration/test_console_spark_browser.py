@@ -10,9 +10,9 @@ from playwright.sync_api import Page, expect
 from tests.rigs.console_browser import go, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.told_queries import running_pipeline, told_query, write_incidents
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 from tidelog import Producer
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
 from tidelog.testing import broker
 
 pytestmark = needs_chromium

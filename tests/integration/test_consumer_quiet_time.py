@@ -20,9 +20,9 @@ from tests.integration.consumer_faces import (
     values,
 )
 from tests.rigs.waiting import wait_until
+from tidelog_rewards.demo import run as demo
 
 from tidelog.client.consumer.errors import ConsumerTimeoutError
-from tidelog.pipelines.demo import run as demo
 from tidelog.testing import broker
 from tidelog.testing.broker import QUICK_OPTIONS
 

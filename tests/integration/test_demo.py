@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tidelog_rewards import events
+from tidelog_rewards.demo import dashboard
+from tidelog_rewards.demo.plain import PlainLines
+from tidelog_rewards.demo.results import Results
+from tidelog_rewards.demo.truth import Truth
+from tidelog_rewards.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
 
-from tidelog.pipelines.demo import dashboard
-from tidelog.pipelines.demo.plain import PlainLines
-from tidelog.pipelines.demo.results import Results
-from tidelog.pipelines.demo.truth import Truth
-from tidelog.pipelines.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
-from tidelog.pipelines.framework import events
 from tidelog.records.record_codec import ConsumerRecord
 from tidelog.spark.pipelines import registry
 

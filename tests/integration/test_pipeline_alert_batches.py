@@ -10,17 +10,17 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.integration.pipeline_traffic import read_all
+from tidelog_rewards.detection.alert_job import KeyedBatches
+from tidelog_rewards.detection.alert_state import StateError
+from tidelog_rewards.detection.batch_terms import BatchTerms
+from tidelog_rewards.detection.verdicts import NEVER_US, Verdict, verdict_key
+from tidelog_rewards.events import ACCOUNT_SWITCH_ALERTS, ALERT_VERDICTS, DEAD_LETTERS
+from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
+from tidelog_rewards.jobs.account_switch.schema import Rules
+from tidelog_rewards.settings import RewardsSettings
+from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Producer
-from tidelog.pipelines.framework.alert_job import KeyedBatches
-from tidelog.pipelines.framework.alert_state import StateError
-from tidelog.pipelines.framework.batch_terms import BatchTerms
-from tidelog.pipelines.framework.events import ACCOUNT_SWITCH_ALERTS, ALERT_VERDICTS, DEAD_LETTERS
-from tidelog.pipelines.framework.rewards_settings import RewardsSettings
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.framework.verdicts import NEVER_US, Verdict, verdict_key
-from tidelog.pipelines.jobs.account_switch.detector import SwitchDetector
-from tidelog.pipelines.jobs.account_switch.schema import Rules
 from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
 from tidelog.spark.write.epoch_task import ReplayRefusedError

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from tests.rigs.collect_events import TODAY, event, letters, run, send
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.job import PIPELINE
+from tidelog_rewards.jobs.collect.schema import TABLES, table_of
+from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.jobs.collect.job import PIPELINE
-from tidelog.pipelines.jobs.collect.schema import TABLES, table_of
 from tidelog.spark.lake.catalog import LakeCatalog
 from tidelog.spark.lake.expiry import ExpiryRule, expire
 from tidelog.spark.pipelines.figures import figures_of

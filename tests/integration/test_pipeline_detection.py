@@ -18,14 +18,14 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, table_rows, time_text
+from tidelog_rewards import events
+from tidelog_rewards.detection.detection_report import read_alerts, read_truth, score
+from tidelog_rewards.generator import Traffic, TrafficSettings
+from tidelog_rewards.generator.delivery import SIMULATED_TIME, deliver, to_broker
+from tidelog_rewards.generator.truth import truth_file
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.detection_report import read_alerts, read_truth, score
-from tidelog.pipelines.generator import Traffic, TrafficSettings
-from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
-from tidelog.pipelines.generator.truth import truth_file
 from tidelog.spark.pipelines import registry
 from tidelog.spark.pipelines.pipeline import BackfillReport, TimeRange
 from tidelog.spark.settings import PipelineSettings

@@ -12,15 +12,16 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, table_rows, time_text
+from tidelog_rewards import events
+from tidelog_rewards.detection import alert_job
+from tidelog_rewards.detection.alert_tasks import answers_of
+from tidelog_rewards.detection.log_reach import CutLogError
+from tidelog_rewards.generator.delivery import SIMULATED_TIME
+from tidelog_rewards.settings import RewardsSettings
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework import alert_job, events
-from tidelog.pipelines.framework.alert_tasks import answers_of
-from tidelog.pipelines.framework.log_reach import CutLogError
-from tidelog.pipelines.framework.rewards_settings import RewardsSettings
-from tidelog.pipelines.generator.delivery import SIMULATED_TIME
 from tidelog.spark.pipelines import registry
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings

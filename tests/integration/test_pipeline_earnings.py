@@ -16,10 +16,10 @@ from tests.integration.pipeline_traffic import (
     read_all,
     send,
 )
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings.job import PIPELINE
+from tidelog_rewards.jobs.earnings.schema import TABLES
 
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.jobs.earnings.job import PIPELINE
-from tidelog.pipelines.jobs.earnings.schema import TABLES
 from tidelog.spark.pipelines.figures import figures_of
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
@@ -69,6 +69,6 @@ def test_restarts_repetitions_and_backfills_leave_exact_totals(
 
 
 def _create(settings: PipelineSettings, topics: tuple[str, ...]) -> None:
-    from tidelog.pipelines.framework.topics import ensure_topics
+    from tidelog_rewards.topics import ensure_topics
 
     ensure_topics(settings, topics, partitions=2)

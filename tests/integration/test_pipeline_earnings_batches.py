@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from tests.contract.ledgers import credit, task_step
 from tests.integration.pipeline_traffic import ledger_rows, read_all
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings import part_work
+from tidelog_rewards.jobs.earnings.part_work import BatchWork, publish_anew
+from tidelog_rewards.jobs.earnings.parts import ledger_parts
+from tidelog_rewards.jobs.earnings.publisher import SoleCopy
+from tidelog_rewards.jobs.earnings.schema import Credit, TaskStep, UserEarnings
+from tidelog_rewards.jobs.earnings.sqlite_ledger import SqliteLedger, opened
+from tidelog_rewards.phones.phone_tokens import CLEAR
+from tidelog_rewards.topics import ensure_topics
 
 from tidelog.errors import TidelogError
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.phone_tokens import CLEAR
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.jobs.earnings import part_work
-from tidelog.pipelines.jobs.earnings.part_work import BatchWork, publish_anew
-from tidelog.pipelines.jobs.earnings.parts import ledger_parts
-from tidelog.pipelines.jobs.earnings.publisher import SoleCopy
-from tidelog.pipelines.jobs.earnings.schema import Credit, TaskStep, UserEarnings
-from tidelog.pipelines.jobs.earnings.sqlite_ledger import SqliteLedger, opened
 from tidelog.spark.dead_letters.dead_letter import letter_batch
 from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.partition_work import to_bytes

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
+from tidelog_rewards.detection.alert_evidence import Window
+from tidelog_rewards.detection.log_reach import CutLogError, ends, is_cut
+from tidelog_rewards.events import LOGIN
+from tidelog_rewards.generator.delivery import SIMULATED_TIME
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
 from tidelog.ids import TopicPartition
-from tidelog.pipelines.framework.alert_evidence import Window
-from tidelog.pipelines.framework.events import LOGIN
-from tidelog.pipelines.framework.log_reach import CutLogError, ends, is_cut
-from tidelog.pipelines.generator.delivery import SIMULATED_TIME
 from tidelog.testing.broker_process import BrokerProcess
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
+from tidelog_rewards import events
+from tidelog_rewards.jobs.phone_region.job import PIPELINE
+from tidelog_rewards.jobs.phone_region.schema import TABLE
+from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
+from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Producer
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.framework.topics import ensure_topics
-from tidelog.pipelines.jobs.phone_region.job import PIPELINE
-from tidelog.pipelines.jobs.phone_region.schema import TABLE
 from tidelog.spark.dead_letters.letter import read_letter
 from tidelog.spark.pipelines.figures import figures_of
 from tidelog.spark.pipelines.pipeline import TimeRange

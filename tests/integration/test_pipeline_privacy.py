@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send
+from tidelog_rewards import events
+from tidelog_rewards.generator import Traffic, TrafficSettings
+from tidelog_rewards.generator.delivery import SIMULATED_TIME, deliver, to_broker
+from tidelog_rewards.generator.truth import truth_file
+from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.phone_keys import FILE_NAME, read_keys
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
-from tidelog.pipelines.generator import Traffic, TrafficSettings
-from tidelog.pipelines.generator.delivery import SIMULATED_TIME, deliver, to_broker
-from tidelog.pipelines.generator.truth import truth_file
 from tidelog.spark.pipelines import registry
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker

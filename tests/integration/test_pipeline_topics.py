@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.waiting import wait_until
+from tidelog_rewards import events
+from tidelog_rewards.topics import ensure_topics
 
 from tidelog import (
     Admin,
@@ -22,8 +24,6 @@ from tidelog import (
     ResourceType,
     TopicPartition,
 )
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
 

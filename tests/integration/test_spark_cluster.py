@@ -19,8 +19,8 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
+from tidelog_rewards.topics import ensure_topics
 
-from tidelog.pipelines.framework.topics import ensure_topics
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
 

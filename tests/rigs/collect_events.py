@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidelog_rewards import events
+from tidelog_rewards.events import EventKind
+from tidelog_rewards.topics import ensure_topics
+
 from tidelog.client import Consumer, Producer, TopicPartition
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.events import EventKind
-from tidelog.pipelines.framework.topics import ensure_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pyarrow as pa
 from tests.integration.spark_topics import Stream, fill, options
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 from tidelog.client.producer.producer import Producer
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS
 from tidelog.spark.pipelines.status_file import RunStatus, StatusFile
 from tidelog.spark.report.sink_note import new_note
 from tidelog.spark.write._batch_writer import finish_write

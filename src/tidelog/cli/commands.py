@@ -94,17 +94,19 @@ COMMANDS = {
     ),
     "zookeeper": CommandModule("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
     "events": CommandModule(
-        "tidelog.cli.events.command", "Make traffic for the pipelines, and measure what they detect in it."
+        "tidelog_rewards.cli.events.command",
+        "Make traffic for the pipelines, and measure what they detect in it.",
     ),
     "phones": CommandModule(
-        "tidelog.cli.phones.command", "See and rotate the keys of the tokens that stand for phone numbers."
+        "tidelog_rewards.cli.phones.command",
+        "See and rotate the keys of the tokens that stand for phone numbers.",
     ),
     "pipeline": CommandModule(
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
     ),
     "alerts": CommandModule(
-        "tidelog.cli.alerts.command",
+        "tidelog_rewards.cli.alerts.command",
         "List and show what the pipelines have detected; dismiss it, or allow who is honest.",
     ),
     "lake": CommandModule(
@@ -116,7 +118,7 @@ COMMANDS = {
         "List and show what pipelines have refused, and send it again.",
     ),
     "demo": CommandModule(
-        "tidelog.cli.demo", "See it all at work: a broker, events and the pipelines, live."
+        "tidelog_rewards.cli.demo", "See it all at work: a broker, events and the pipelines, live."
     ),
     "log": CommandModule("tidelog.cli.log.command", "Look into log files on disk; no broker needed."),
 }

@@ -23,10 +23,10 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from tidelog_rewards.console import alerts_api
 
 from tidelog.console.api import (
     acls_api,
-    alerts_api,
     audit_api,
     delegation_tokens_api,
     explain_api,

@@ -8,8 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-
-from tidelog.pipelines.framework.phone_keys import ensure_keys, read_keys
+from tidelog_rewards.phones.phone_keys import ensure_keys, read_keys
 
 Command = Callable[..., tuple[int, str, str]]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tidelog_rewards.console import incidents
+from tidelog_rewards.console.incidents import Incidents
 
-from tidelog.console.records import incidents, search
+from tidelog.console.records import search
 from tidelog.console.records.decoded import DecodedField
-from tidelog.console.records.incidents import Incidents
 from tidelog.console.records.raw import RawRecord
 from tidelog.console.settings import ClusterSettings
 from tidelog.console.watching.history import History

@@ -12,18 +12,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from tidelog_rewards.events import DEAD_LETTERS
 
 from tidelog.cli.connect import reached_options
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.output import examples
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import parse_time_ms
-from tidelog.pipelines.framework.events import DEAD_LETTERS
 from tidelog.spark.dead_letters.letter_reader import LetterFilter
 from tidelog.spark.dead_letters.redrive import MAX_REDRIVES, Rules
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+    from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
 app = typer.Typer()
 
@@ -189,8 +189,8 @@ def _phones(keys: Path | None) -> PhoneTokens | None:
     """What opens sealed records."""
     if keys is None:
         return None
-    from tidelog.pipelines.framework.phone_keys import read_keys
-    from tidelog.pipelines.framework.phone_tokens import PhoneTokens
+    from tidelog_rewards.phones.phone_keys import read_keys
+    from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
     # Seals have nothing to do with where a number is from.
     return PhoneTokens(read_keys(keys), "CN")

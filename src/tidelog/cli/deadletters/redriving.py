@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
+
 from tidelog.cli.deadletters.showing import find
 from tidelog.cli.output import counted, print_json, print_table, printable, remark
 from tidelog.client.options import ADMIN
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.spark.dead_letters.letter import Letter
 from tidelog.spark.dead_letters.letter_reader import LetterFilter, LetterReader, options_for
 from tidelog.spark.dead_letters.redrive import (

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
+
 from tidelog.cli.deadletters.listing import mark_json
 from tidelog.cli.failure import Failure
 from tidelog.cli.output import counted, print_json, printable, time_text
 from tidelog.cli.records.record_text import bytes_to_json, headers_to_json, readable
-from tidelog.pipelines.framework.phone_tokens import PhoneTokens
 from tidelog.spark.dead_letters.letter import Letter, opened
 from tidelog.spark.dead_letters.letter_reader import LetterReader
 from tidelog.spark.dead_letters.redrive import Mark, read_marks

@@ -172,7 +172,9 @@ def dry_run(
 
     Blocks of phone numbers have the tokens that the incidents of the directory have.
     """
-    from tidelog.cli.pipeline import backfill, dry_run
+    from tidelog_rewards.cli import dry_run
+
+    from tidelog.cli.pipeline import backfill
 
     time_range = backfill.parse_range(start, end)
     require_spark()

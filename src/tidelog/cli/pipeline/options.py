@@ -15,7 +15,7 @@ from tidelog.cli.lake.options import DEFAULT_CATALOG, DEFAULT_DIRECTORY, Catalog
 from tidelog.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tidelog.pipelines.framework.rewards_settings import PhoneSettings, RewardsSettings
+    from tidelog_rewards.settings import PhoneSettings, RewardsSettings
 
 Names = Annotated[
     list[str],
@@ -126,7 +126,7 @@ class Phones:
 
     def settings(self) -> PhoneSettings:
         """The same for pipelines; raises where something is not known."""
-        from tidelog.pipelines.framework.rewards_settings import LANGUAGES, PhoneSettings
+        from tidelog_rewards.settings import LANGUAGES, PhoneSettings
 
         if self.language not in LANGUAGES:
             known = ", ".join(LANGUAGES)
@@ -243,7 +243,7 @@ class Work:
         }
 
     def _own(self, allow_cut_log: bool) -> RewardsSettings:
-        from tidelog.pipelines.framework.rewards_settings import RewardsSettings
+        from tidelog_rewards.settings import RewardsSettings
 
         return RewardsSettings(self.phones.settings(), self.rules, allow_cut_log)
 

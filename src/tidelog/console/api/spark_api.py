@@ -11,11 +11,11 @@ import time
 from pathlib import Path
 
 import msgspec
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS, OUTPUTS
 
 from tidelog.console.api.endpoint import Call, Nothing, reads, require_whole_cluster
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import QueryRow, query_rows
-from tidelog.pipelines.framework.events import DEAD_LETTERS, INCIDENTS, OUTPUTS
 from tidelog.spark.pipelines.registry import PIPELINES
 from tidelog.spark.pipelines.status import last_commit
 from tidelog.spark.pipelines.status_file import is_running, read_status

@@ -14,6 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from tidelog_rewards.events import (
+    ACCOUNT_SWITCH_ALERTS,
+    DEAD_LETTERS,
+    INCIDENTS,
+    INVITE_FRAUD_ALERTS,
+)
 
 from tidelog.console.api import groups_api, messages_api, overview_api, spark_api, topics_api
 from tidelog.console.api.calling import perform
@@ -24,12 +30,6 @@ from tidelog.console.auth.sessions import Session
 from tidelog.console.refusal import Refusal
 from tidelog.console.service import Console
 from tidelog.console.settings import Role
-from tidelog.pipelines.framework.events import (
-    ACCOUNT_SWITCH_ALERTS,
-    DEAD_LETTERS,
-    INCIDENTS,
-    INVITE_FRAUD_ALERTS,
-)
 
 _ROWS = 200
 _LARGEST_ANSWER = 512 * 1024

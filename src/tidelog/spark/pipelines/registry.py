@@ -12,11 +12,11 @@ from tidelog.errors import TidelogError
 from tidelog.spark.pipelines.pipeline import Pipeline
 
 PIPELINES = {
-    "collect": "tidelog.pipelines.jobs.collect.job",
-    "account-switch": "tidelog.pipelines.jobs.account_switch.job",
-    "invite-fraud": "tidelog.pipelines.jobs.invite_fraud.job",
-    "phone-region": "tidelog.pipelines.jobs.phone_region.job",
-    "earnings": "tidelog.pipelines.jobs.earnings.job",
+    "collect": "tidelog_rewards.jobs.collect.job",
+    "account-switch": "tidelog_rewards.jobs.account_switch.job",
+    "invite-fraud": "tidelog_rewards.jobs.invite_fraud.job",
+    "phone-region": "tidelog_rewards.jobs.phone_region.job",
+    "earnings": "tidelog_rewards.jobs.earnings.job",
 }
 """Names, and the modules that define ``PIPELINE``."""
 

@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tidelog_rewards import events
+from tidelog_rewards.phones.phone_keys import PhoneKey, PhoneKeys, PhoneKeysError
+from tidelog_rewards.phones.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
 
 from tidelog.client.consumer.failure_policy import dead_letter_headers
-from tidelog.pipelines.framework import events
-from tidelog.pipelines.framework.phone_keys import PhoneKey, PhoneKeys, PhoneKeysError
-from tidelog.pipelines.framework.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
 from tidelog.records.record_codec import ConsumerRecord
 from tidelog.records.record_writer import BatchBuilder
 from tidelog.spark.dead_letters import dead_letter

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tidelog_rewards.detection import alert_job
+from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 
-from tidelog.pipelines.framework import alert_job
-from tidelog.pipelines.jobs.invite_fraud.detector import InviteDetector
 from tidelog.spark.runtime.scratch_directory import remove_leftovers, scratch_directory
 from tidelog.spark.settings import PipelineSettings
 

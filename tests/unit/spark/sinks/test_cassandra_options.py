@@ -6,9 +6,9 @@ import pickle
 from pathlib import Path
 
 import pytest
+from tidelog_rewards.jobs.collect.schema import TABLES
 
 from tidelog.errors import ConfigError
-from tidelog.pipelines.jobs.collect.schema import TABLES
 from tidelog.spark.cassandra_options import (
     EVENT_TABLES,
     OPTIONS,

@@ -1,0 +1,1 @@
+"""Five data pipelines for a rewards app, on Tidelog and Spark."""

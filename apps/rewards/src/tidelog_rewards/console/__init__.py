@@ -1,0 +1,1 @@
+"""The part of the console that shows incidents."""

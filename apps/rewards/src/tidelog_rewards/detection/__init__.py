@@ -1,0 +1,1 @@
+"""Finds abuse in events: rules, state in tasks, alerts, incidents and verdicts."""

@@ -1,0 +1,1 @@
+"""Tokens in place of phone numbers, and their keys."""

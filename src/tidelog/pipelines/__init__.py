@@ -1,1 +1,0 @@
-"""The data pipelines of an app that rewards people for looking at ads on their lock screen, on Spark."""

@@ -1,1 +1,0 @@
-"""What all pipelines share: reading, parsing, sinks, dead letters, sessions, status."""
