@@ -21,22 +21,22 @@ LAST_RESORT := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
-setup: $(STAMP) ## make .venv and install Tidelog with everything the tests need
+setup: $(STAMP) ## make .venv and install Tidelog and its pipelines with everything the tests need
 
-$(STAMP): pyproject.toml hatch_build.py $(CODEC)
+$(STAMP): pyproject.toml apps/rewards/pyproject.toml hatch_build.py $(CODEC)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(BIN)/python -m pip install --quiet --editable . --group dev
-	$(BIN)/python -m compileall -q src
+	$(BIN)/python -m pip install --quiet --editable . --editable apps/rewards --group dev
+	$(BIN)/python -m compileall -q src apps/rewards/src
 	-$(BIN)/python -m tidelog.spark.runtime.class_archive
 	@touch $@
 
 run: $(STAMP) ## the main job: a broker, events, five pipelines on Spark, live (SECONDS=60 bounds it; CASSANDRA=1: tables in a real one)
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q src apps/rewards/src
 	@$(if $(CASSANDRA),$(WITH_CASSANDRA)) $(BIN)/tidelog demo $(if $(DURATION),--seconds $(DURATION)) $(if $(CASSANDRA),--rate 300 --cassandra {})
 
 broker: $(STAMP) ## start a broker on 127.0.0.1:9092 with its data under ./data/broker
-	@$(BIN)/python -m compileall -q src
+	@$(BIN)/python -m compileall -q src apps/rewards/src
 	@$(BIN)/tidelog start --listen 127.0.0.1:9092 --data-dir data/broker --welcome --set group.initial.rebalance.delay.ms=0
 
 cluster: $(STAMP) ## start ZooKeeper and three brokers with their data under ./data/cluster

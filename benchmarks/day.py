@@ -25,12 +25,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from tidelog_rewards import events
-
 from benchmarks.contestants import scratch
 from tidelog import Consumer
 from tidelog.ids import TopicPartition
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
 
 EVENTS = 10_000_000
 BATCH = 500_000

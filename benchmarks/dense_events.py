@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
+from tidelog import Producer
 from tidelog_rewards import events
 from tidelog_rewards.generator.outbox import Event
 from tidelog_rewards.generator.traffic import Traffic, TrafficSettings
-
-from tidelog import Producer
 
 COPIES = {events.LOGIN.topic: 20, events.MESSAGE_VERIFICATION.topic: 20, events.INVITE.topic: 100}
 NAMES = ("event_id", "user_id", "device_id", "invitee_id", "invitee_device_id")

@@ -98,7 +98,7 @@ class Program:
 
         self._arguments = arguments
         self._session = spark_driver.session(arguments)
-        self._pipelines = [registry.load(name) for name in registry.PIPELINES]
+        self._pipelines = [registry.load(name) for name in registry.installed()]
 
     def run(self) -> None:
         self._generate()

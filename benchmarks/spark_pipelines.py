@@ -57,9 +57,8 @@ def measure(contestant: str, root: Path, figures: Figures, *, quick: bool) -> No
 
 
 def _prepare(broker: BrokerProcess, directory: Path) -> None:
-    from tidelog_rewards.topics import ensure_topics
-
     from tidelog.spark.settings import PipelineSettings
+    from tidelog_rewards.topics import ensure_topics
 
     ensure_topics(PipelineSettings(broker.address, directory), partitions=PARTITIONS)
 
@@ -80,7 +79,7 @@ class Program:
         self._seconds = arguments["seconds"]
         self._count = arguments["count"]
         self._session = spark_driver.session(arguments)
-        self._pipelines = [registry.load(name) for name in registry.PIPELINES]
+        self._pipelines = [registry.load(name) for name in registry.installed()]
         self._settings = PipelineSettings(
             bootstrap_servers=self._bootstrap,
             directory=Path(arguments["directory"]) / "pipelines",

@@ -32,13 +32,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
-from tidelog_rewards import events
-from tidelog_rewards.topics import ensure_topics
-
 from benchmarks.contestants import scratch
 from tidelog import Producer
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.topics import ensure_topics
 
 USERS = 10_000_000
 BATCH = 250_000

@@ -16,10 +16,10 @@ from collections import deque
 from datetime import UTC, datetime
 
 import pyarrow as pa
-from tidelog_rewards.generator.traffic import Traffic, TrafficSettings
 
 from tidelog import Producer
 from tidelog.client.producer._send_batch.table_writer import TableFuture
+from tidelog_rewards.generator.traffic import Traffic, TrafficSettings
 
 TICK_MS = 100
 COLUMNS = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("timestamp", pa.timestamp("ms", "UTC"))])

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
+PAGES = ("README.md", "apps/*/README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
 # Generated; `style.md` quotes what it forbids.
 LEFT_OUT = (
     "docs/reference/access.md",

@@ -19,14 +19,14 @@ import pytest
 from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
 from tests.unit.rewards.detecting import Detecting
+
+from tidelog.spark.settings import PipelineSettings
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog_rewards.detection.alert_tasks import Detector
 from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS, INVITE, LOGIN
 from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
 from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 from tidelog_rewards.topics import ensure_topics
-
-from tidelog.spark.settings import PipelineSettings
-from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1800)]
 

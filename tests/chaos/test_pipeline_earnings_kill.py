@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, ledger_totals, read_all, send
-from tidelog_rewards import events
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.topics import ensure_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 from tests.chaos.pipeline_kills import KILLS, finish, kill_in_a_batch
 from tests.integration.pipeline_traffic import BROKEN, read_all, send, table_rows, time_text
+
+from tidelog.spark.settings import PipelineSettings
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog_rewards import events
 from tidelog_rewards.jobs.phone_region.schema import TABLE
 from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
 from tidelog_rewards.phones.phone_tokens import PhoneTokens
 from tidelog_rewards.topics import ensure_topics
-
-from tidelog.spark.settings import PipelineSettings
-from tidelog.testing.broker_process import BrokerProcess
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(900)]
 

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.contract.ledgers import Tables
-from tidelog_rewards.jobs.earnings import cassandra_ledger
 
 from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.cassandra_connection import cluster_of, connect
+from tidelog_rewards.jobs.earnings import cassandra_ledger
 
 WAIT_S = 240.0
 

@@ -15,9 +15,6 @@ from tests.compat.conftest import available
 from tests.contract.table_sinks import CHANGING, FULL, SPARSE, ChangingTables, frame, kept
 from tests.rigs.collect_events import TODAY, event, letters, run, send
 from tests.rigs.pipelines_session import pipelines_session
-from tidelog_rewards import events
-from tidelog_rewards.jobs.collect.job import PIPELINE
-from tidelog_rewards.jobs.collect.schema import table_of
 
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
@@ -26,6 +23,9 @@ from tidelog.spark.sinks.cassandra import CassandraTables
 from tidelog.spark.sinks.cassandra_connection import CassandraCluster, connect
 from tidelog.spark.sinks.table import Batch, TableError
 from tidelog.testing import broker
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.schema import table_of
+from tidelog_rewards.pipelines import COLLECT as PIPELINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,6 @@ from tests.compat.conftest import available
 from tests.compat.earnings_in_cassandra import WAIT_S, derived, running, totals, wait_for
 from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, credit, task_step, truth
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, read_all, send
-from tidelog_rewards import events
-from tidelog_rewards.jobs.earnings import cassandra_ledger, part_work
-from tidelog_rewards.jobs.earnings.cassandra_ledger import CassandraLedger
-from tidelog_rewards.jobs.earnings.part_work import BatchWork, state_batches
-from tidelog_rewards.jobs.earnings.parts import LedgerParts
-from tidelog_rewards.jobs.earnings.publisher import StatePublisher
-from tidelog_rewards.jobs.earnings.schema import Credit, TaskStep, UserEarnings
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog.spark.pipelines.status import last_commit
 from tidelog.spark.settings import PipelineSettings
@@ -36,6 +28,14 @@ from tidelog.spark.sinks.cassandra_writer import write_rows
 from tidelog.spark.sinks.record_sink import NamedBatch, RecordSink
 from tidelog.testing import broker
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings import cassandra_ledger, part_work
+from tidelog_rewards.jobs.earnings.cassandra_ledger import CassandraLedger
+from tidelog_rewards.jobs.earnings.part_work import BatchWork, state_batches
+from tidelog_rewards.jobs.earnings.parts import LedgerParts
+from tidelog_rewards.jobs.earnings.publisher import StatePublisher
+from tidelog_rewards.jobs.earnings.schema import Credit, TaskStep, UserEarnings
+from tidelog_rewards.topics import ensure_topics
 
 TABLES = (*DERIVED, "user_credits", "user_task_steps")
 KILLS = 2

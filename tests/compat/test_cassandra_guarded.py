@@ -17,7 +17,6 @@ from tests.compat.earnings_in_cassandra import WAIT_S, running, totals, wait_for
 from tests.integration.pipeline_traffic import EarningsTraffic, latest_states, send
 from tests.rigs.tls_files import TlsFiles
 from tests.rigs.waiting import wait_until
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog.spark.cassandra_options import CassandraOptions, cassandra_options
 from tidelog.spark.pipelines.status import last_commit
@@ -32,6 +31,8 @@ from tidelog.spark.sinks.cassandra_connection import (
 )
 from tidelog.spark.sinks.table import ColumnSpec, TableError, TableSpec
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards.pipelines import COLLECT
+from tidelog_rewards.topics import ensure_topics
 
 SUPERUSER = "cassandra"
 """Its password is the same."""
@@ -78,7 +79,8 @@ def options(tls: TlsFiles) -> Options:
     def made(**given: str | None) -> CassandraOptions:
         usual = properties(tls, SUPERUSER, SUPERUSER)
         named = {**usual, **{name.replace("_", "."): value for name, value in given.items()}}
-        return cassandra_options({name: value for name, value in named.items() if value is not None}, {})
+        told = {name: value for name, value in named.items() if value is not None}
+        return cassandra_options(told, {}, COLLECT.expiring_tables)
 
     return made
 
@@ -280,7 +282,7 @@ def test_totals_are_exact_after_kills_between_batches_and_the_password_is_nowher
             tmp_path / "pipelines",
             cassandra=cassandra.contact_points,
             keyspace=keyspace,
-            cassandra_options=cassandra_options(given, {}),
+            cassandra_options=cassandra_options(given, {}, COLLECT.expiring_tables),
         )
         ensure_topics(own, partitions=2)
         checkpoint = own.checkpoint("earnings")

@@ -18,11 +18,6 @@ from foreign import toolchain
 from tests.compat.conftest import available
 from tests.integration.pipeline_traffic import ledger_rows, table_rows
 from tests.integration.spark_topics import without_ids
-from tidelog_rewards import events
-from tidelog_rewards.jobs.collect.schema import table_of
-from tidelog_rewards.phones.phone_keys import FILE_NAME, ensure_keys
-from tidelog_rewards.settings import PhoneSettings, RewardsSettings
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Consumer, Producer
 from tidelog.spark.pipelines import registry
@@ -33,6 +28,11 @@ from tidelog.spark.sinks import open_lake
 from tidelog.spark.write.topic_batches import topic_batches
 from tidelog.testing import LocalBroker
 from tidelog.testing import broker as local_broker
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.schema import table_of
+from tidelog_rewards.phones.phone_keys import FILE_NAME, ensure_keys
+from tidelog_rewards.settings import PhoneSettings, RewardsSettings
+from tidelog_rewards.topics import ensure_topics
 
 FORMATS = ("kafka", "tidelog")
 BASE_MS = 1_700_000_000_000
@@ -336,7 +336,7 @@ def pipelines_once(spark: Any, name: str, directory: Path) -> dict[str, Counter[
         )
         command = [sys.executable, "-m", "tidelog", *generate, "--start", "2026-01-05T10:00:00Z"]
         subprocess.run([*command, "-b", server.bootstrap_servers], check=True, timeout=120)
-        for pipeline in registry.PIPELINES:
+        for pipeline in registry.installed():
             query = registry.load(pipeline).start(spark, settings)
             query.awaitTermination(240)
             assert query.exception() is None, pipeline

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
 from tidelog_rewards.jobs.earnings.ledger import Ledger
 from tidelog_rewards.jobs.earnings.schema import Credit, TaskProgress, TaskStep, UserEarnings
 

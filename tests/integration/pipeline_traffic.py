@@ -12,12 +12,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tidelog_rewards import events
-from tidelog_rewards.jobs.earnings.parts import ledger_parts
-
 from tidelog import Consumer, Producer
 from tidelog.ids import TopicPartition
 from tidelog.spark.settings import PipelineSettings
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings.parts import ledger_parts
 
 DAYS = 5
 """Events are as old as this at most: a backfill looks for late ones in a week, and brokers keep a week."""

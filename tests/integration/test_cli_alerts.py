@@ -12,14 +12,14 @@ import msgspec
 import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.pipeline_traffic import read_all, time_text
-from tidelog_rewards.detection.incidents import incident_id
-from tidelog_rewards.detection.verdicts import Verdict, read_verdicts, verdict_key
-from tidelog_rewards.events import ALERT_VERDICTS, INCIDENTS, LOGIN
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Producer
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards.detection.incidents import incident_id
+from tidelog_rewards.detection.verdicts import Verdict, read_verdicts, verdict_key
+from tidelog_rewards.events import ALERT_VERDICTS, INCIDENTS, LOGIN
+from tidelog_rewards.topics import ensure_topics
 
 START = datetime.now(UTC).replace(microsecond=0) - timedelta(hours=2)
 ID = incident_id("account-switch", "device", "d1")

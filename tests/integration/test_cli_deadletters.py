@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from tests.integration.command_line import CommandLine
 from tests.integration.pipeline_traffic import read_all
-from tidelog_rewards.phones.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
-from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
 from tidelog import ErrorCode, Producer
 from tidelog.cli.deadletters import redriving
@@ -40,6 +38,8 @@ from tidelog.spark.dead_letters.redrive import (
     read_marks,
 )
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards.phones.phone_keys import PhoneKey, PhoneKeys, ensure_keys, random_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
 TIMES_MS = itertools.count(1_700_000_000_000, 1000)
 RECORD_MS = 1_690_000_000_123

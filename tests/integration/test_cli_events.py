@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
-from tidelog_rewards import events
 
 from tidelog.client import Admin, Consumer, Producer, TopicPartition
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
 
 
 @pytest.fixture(scope="module")

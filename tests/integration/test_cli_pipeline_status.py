@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 import pytest
 from tests.integration.command_line import CommandLine
-from tidelog_rewards import events
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
@@ -17,6 +16,7 @@ from tidelog.client.subscription.offsets import OffsetAndMetadata
 from tidelog.ids import TopicPartition
 from tidelog.spark.pipelines.status_file import RunStatus, StatusFile
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
 
 GROUP = "tidelog-pipeline-earnings"
 

@@ -13,9 +13,6 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyspark.errors import StreamingQueryException
 from tests.rigs.collect_events import TODAY, event, run, send
 from tests.unit.spark.lake.object_store import BUCKET, ObjectStore, object_store
-from tidelog_rewards import events
-from tidelog_rewards.jobs.collect.job import PIPELINE
-from tidelog_rewards.jobs.collect.schema import table_of
 
 from tidelog.spark.lake import compaction
 from tidelog.spark.lake.catalog import CATALOG_FILE, LakeCatalog
@@ -25,6 +22,9 @@ from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_lake
 from tidelog.spark.sinks.lake import Lake
 from tidelog.testing import broker
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.schema import table_of
+from tidelog_rewards.pipelines import COLLECT as PIPELINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -152,7 +152,7 @@ def test_the_official_client_reads_and_changes(console: ConsoleThread, mode: str
             assert client.server_info.name == "tidelog-console"
             assert "no instruction" in (client.instructions or "")
             listed = {each.name: each for each in (await client.list_tools()).tools}
-            assert listed.keys() == {each.name for each in tools.TOOLS}
+            assert listed.keys() == {each.name for each in tools.all_tools()}
             for name, tool in listed.items():
                 assert tool.annotations is not None
                 assert tool.annotations.read_only_hint is (name not in CHANGING)
@@ -191,7 +191,7 @@ def test_every_tool_that_reads_answers(console: ConsoleThread) -> None:
         async with connected(console) as client:
             return {
                 each.name: await told(client, each.name, **arguments.get(each.name, {}))
-                for each in tools.TOOLS
+                for each in tools.all_tools()
                 if each.name not in CHANGING
             }
 

@@ -18,12 +18,12 @@ from tests.rigs.told_queries import (
     write_incidents,
 )
 from tests.rigs.waiting import wait_until
-from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 from tidelog import Producer
 from tidelog.console.settings import MaskRule
 from tidelog.testing import LocalBroker, broker
 from tidelog.testing.reserved_port import ReservedPort
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 CLUSTER = "/clusters/main"
 TOPICS = {"orders": 2, "large-orders": 1, INCIDENTS: 1, DEAD_LETTERS: 1}

@@ -10,10 +10,10 @@ from playwright.sync_api import Page, expect
 from tests.rigs.console_browser import go, needs_chromium
 from tests.rigs.console_thread import ConsoleThread, console_settings
 from tests.rigs.told_queries import running_pipeline, told_query, write_incidents
-from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 from tidelog import Producer
 from tidelog.testing import broker
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 pytestmark = needs_chromium
 TOPICS = {"orders": 2, "large-orders": 1, INCIDENTS: 1, DEAD_LETTERS: 1}

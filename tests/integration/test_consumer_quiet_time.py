@@ -20,11 +20,11 @@ from tests.integration.consumer_faces import (
     values,
 )
 from tests.rigs.waiting import wait_until
-from tidelog_rewards.demo import run as demo
 
 from tidelog.client.consumer.errors import ConsumerTimeoutError
 from tidelog.testing import broker
 from tidelog.testing.broker import QUICK_OPTIONS
+from tidelog_rewards.demo import run as demo
 
 SHORT_S = 0.2
 DELAY = "group.initial.rebalance.delay.ms"

@@ -17,15 +17,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+
+from tidelog.records.record_codec import ConsumerRecord
+from tidelog.spark.pipelines import registry
 from tidelog_rewards import events
 from tidelog_rewards.demo import dashboard
 from tidelog_rewards.demo.plain import PlainLines
 from tidelog_rewards.demo.results import Results
 from tidelog_rewards.demo.truth import Truth
 from tidelog_rewards.demo.view import Alert, Flow, PipelineFigures, Score, Step, View
-
-from tidelog.records.record_codec import ConsumerRecord
-from tidelog.spark.pipelines import registry
 
 LIVE_TIMEOUT_S = 300.0
 END_TIMEOUT_S = 120.0
@@ -37,7 +37,7 @@ def make_view(*, live: bool) -> View:
         steps=steps,
         inputs={kind.topic: Flow() for kind in events.KINDS},
         outputs={topic: Flow() for topic in events.OUTPUTS},
-        pipelines={name: PipelineFigures(name) for name in registry.PIPELINES},
+        pipelines={name: PipelineFigures(name) for name in registry.installed()},
         address="127.0.0.1:9092",
     )
     steps[0].end("127.0.0.1:9092")

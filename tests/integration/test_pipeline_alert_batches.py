@@ -10,6 +10,12 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.integration.pipeline_traffic import read_all
+
+from tidelog import Producer
+from tidelog.spark.settings import PipelineSettings
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
+from tidelog.spark.write.epoch_task import ReplayRefusedError
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog_rewards.detection.alert_job import KeyedBatches
 from tidelog_rewards.detection.alert_state import StateError
 from tidelog_rewards.detection.batch_terms import BatchTerms
@@ -19,12 +25,6 @@ from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
 from tidelog_rewards.jobs.account_switch.schema import Rules
 from tidelog_rewards.settings import RewardsSettings
 from tidelog_rewards.topics import ensure_topics
-
-from tidelog import Producer
-from tidelog.spark.settings import PipelineSettings
-from tidelog.spark.sinks.record_sink import RECORD_SCHEMA
-from tidelog.spark.write.epoch_task import ReplayRefusedError
-from tidelog.testing.broker_process import BrokerProcess
 
 NAME = "account-switch"
 TOPICS = (ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS)

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
-from tidelog_rewards.detection.incident_topic import read_incidents, write_verdict
-from tidelog_rewards.detection.verdicts import Verdict
-from tidelog_rewards.events import ACCOUNT_SWITCH_ALERTS, INCIDENTS, LOGIN
 
 from tidelog.spark.pipelines import registry
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards.detection.incident_topic import read_incidents, write_verdict
+from tidelog_rewards.detection.verdicts import Verdict
+from tidelog_rewards.events import ACCOUNT_SWITCH_ALERTS, INCIDENTS, LOGIN
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 PIPELINE = registry.load("account-switch")

@@ -11,11 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import StreamingQueryException
 from tests.rigs.collect_events import TODAY, event, letters, run, send
-from tidelog_rewards import events
-from tidelog_rewards.jobs.collect.job import PIPELINE
-from tidelog_rewards.jobs.collect.schema import TABLES, table_of
-from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
-from tidelog_rewards.phones.phone_tokens import PhoneTokens
 
 from tidelog.spark.lake.catalog import LakeCatalog
 from tidelog.spark.lake.expiry import ExpiryRule, expire
@@ -25,6 +20,11 @@ from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks import open_lake, record_sink
 from tidelog.spark.sinks.lake import Lake
 from tidelog.testing import LocalBroker, broker
+from tidelog_rewards import events
+from tidelog_rewards.jobs.collect.schema import TABLES, table_of
+from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
+from tidelog_rewards.pipelines import COLLECT as PIPELINE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 from tests.chaos.process_tree import Member, descendants
 from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog.metrics.pipeline_catalog import FAMILIES
 from tidelog.spark.pipelines.status import last_commit
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards.topics import ensure_topics
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
 

@@ -18,11 +18,6 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, table_rows, time_text
-from tidelog_rewards import events
-from tidelog_rewards.detection.detection_report import read_alerts, read_truth, score
-from tidelog_rewards.generator import Traffic, TrafficSettings
-from tidelog_rewards.generator.delivery import SIMULATED_TIME, deliver, to_broker
-from tidelog_rewards.generator.truth import truth_file
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
@@ -30,6 +25,11 @@ from tidelog.spark.pipelines import registry
 from tidelog.spark.pipelines.pipeline import BackfillReport, TimeRange
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.detection.detection_report import read_alerts, read_truth, score
+from tidelog_rewards.generator import Traffic, TrafficSettings
+from tidelog_rewards.generator.delivery import SIMULATED_TIME, deliver, to_broker
+from tidelog_rewards.generator.truth import truth_file
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -12,12 +12,6 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, table_rows, time_text
-from tidelog_rewards import events
-from tidelog_rewards.detection import alert_job
-from tidelog_rewards.detection.alert_tasks import answers_of
-from tidelog_rewards.detection.log_reach import CutLogError
-from tidelog_rewards.generator.delivery import SIMULATED_TIME
-from tidelog_rewards.settings import RewardsSettings
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
@@ -26,6 +20,12 @@ from tidelog.spark.pipelines import registry
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.detection import alert_job
+from tidelog_rewards.detection.alert_tasks import answers_of
+from tidelog_rewards.detection.log_reach import CutLogError
+from tidelog_rewards.generator.delivery import SIMULATED_TIME
+from tidelog_rewards.settings import RewardsSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -16,14 +16,14 @@ from tests.integration.pipeline_traffic import (
     read_all,
     send,
 )
-from tidelog_rewards import events
-from tidelog_rewards.jobs.earnings.job import PIPELINE
-from tidelog_rewards.jobs.earnings.schema import TABLES
 
 from tidelog.spark.pipelines.figures import figures_of
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.jobs.earnings.schema import TABLES
+from tidelog_rewards.pipelines import EARNINGS as PIPELINE
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

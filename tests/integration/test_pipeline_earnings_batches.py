@@ -12,6 +12,13 @@ import pyarrow as pa
 import pytest
 from tests.contract.ledgers import credit, task_step
 from tests.integration.pipeline_traffic import ledger_rows, read_all
+
+from tidelog.errors import TidelogError
+from tidelog.spark.dead_letters.dead_letter import letter_batch
+from tidelog.spark.settings import PipelineSettings
+from tidelog.spark.sinks.partition_work import to_bytes
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, NamedBatch, RecordSink
+from tidelog.testing.broker_process import BrokerProcess
 from tidelog_rewards import events
 from tidelog_rewards.jobs.earnings import part_work
 from tidelog_rewards.jobs.earnings.part_work import BatchWork, publish_anew
@@ -21,13 +28,6 @@ from tidelog_rewards.jobs.earnings.schema import Credit, TaskStep, UserEarnings
 from tidelog_rewards.jobs.earnings.sqlite_ledger import SqliteLedger, opened
 from tidelog_rewards.phones.phone_tokens import CLEAR
 from tidelog_rewards.topics import ensure_topics
-
-from tidelog.errors import TidelogError
-from tidelog.spark.dead_letters.dead_letter import letter_batch
-from tidelog.spark.settings import PipelineSettings
-from tidelog.spark.sinks.partition_work import to_bytes
-from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, NamedBatch, RecordSink
-from tidelog.testing.broker_process import BrokerProcess
 
 PARTS = 2
 DERIVED = ("user_earnings", "user_earnings_daily", "user_tasks")

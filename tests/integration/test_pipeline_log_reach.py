@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 from tests.integration.command_line import CommandLine
-from tidelog_rewards.detection.alert_evidence import Window
-from tidelog_rewards.detection.log_reach import CutLogError, ends, is_cut
-from tidelog_rewards.events import LOGIN
-from tidelog_rewards.generator.delivery import SIMULATED_TIME
 
 from tidelog import Producer
 from tidelog.client import Admin, NewTopic
 from tidelog.ids import TopicPartition
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards.detection.alert_evidence import Window
+from tidelog_rewards.detection.log_reach import CutLogError, ends, is_cut
+from tidelog_rewards.events import LOGIN
+from tidelog_rewards.generator.delivery import SIMULATED_TIME
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 DAY_US = 86_400_000_000

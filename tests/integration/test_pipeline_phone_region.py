@@ -11,12 +11,6 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send, table_rows, time_text
-from tidelog_rewards import events
-from tidelog_rewards.jobs.phone_region.job import PIPELINE
-from tidelog_rewards.jobs.phone_region.schema import TABLE
-from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
-from tidelog_rewards.phones.phone_tokens import PhoneTokens
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog import Producer
 from tidelog.spark.dead_letters.letter import read_letter
@@ -24,6 +18,12 @@ from tidelog.spark.pipelines.figures import figures_of
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing.broker_process import BrokerProcess
+from tidelog_rewards import events
+from tidelog_rewards.jobs.phone_region.schema import TABLE
+from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
+from tidelog_rewards.phones.phone_tokens import PhoneTokens
+from tidelog_rewards.pipelines import PHONE_REGION as PIPELINE
+from tidelog_rewards.topics import ensure_topics
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 from tests.integration.pipeline_traffic import read_all, send
+
+from tidelog.spark.pipelines import registry
+from tidelog.spark.settings import PipelineSettings
+from tidelog.testing import broker
 from tidelog_rewards import events
 from tidelog_rewards.generator import Traffic, TrafficSettings
 from tidelog_rewards.generator.delivery import SIMULATED_TIME, deliver, to_broker
 from tidelog_rewards.generator.truth import truth_file
 from tidelog_rewards.phones.phone_keys import FILE_NAME, read_keys
 from tidelog_rewards.phones.phone_tokens import PhoneTokens
-
-from tidelog.spark.pipelines import registry
-from tidelog.spark.settings import PipelineSettings
-from tidelog.testing import broker
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -84,7 +84,7 @@ def test_numbers_are_tokens_in_everything_that_is_written(
 ) -> None:
     generate(own_bootstrap, tmp_path / "truth.jsonl")
     settings = PipelineSettings(own_bootstrap, tmp_path / "pipelines", "available-now")
-    for name in registry.PIPELINES:
+    for name in registry.installed():
         assert registry.load(name).start(spark, settings).awaitTermination(240)
 
     numbers = numbers_sent(own_bootstrap)

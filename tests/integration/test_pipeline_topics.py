@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 from tests.rigs.waiting import wait_until
-from tidelog_rewards import events
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog import (
     Admin,
@@ -26,6 +24,8 @@ from tidelog import (
 )
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
+from tidelog_rewards import events
+from tidelog_rewards.topics import ensure_topics
 
 RETENTION = ("retention.ms", "retention.bytes")
 FOR_EVER = ["-1", "-1"]

@@ -19,10 +19,10 @@ from pathlib import Path
 import pyspark
 import pytest
 from tests.integration.pipeline_traffic import EarningsTraffic, ledger_totals, send
-from tidelog_rewards.topics import ensure_topics
 
 from tidelog.spark.settings import PipelineSettings
 from tidelog.testing import broker
+from tidelog_rewards.topics import ensure_topics
 
 SPARK_HOME = Path(pyspark.__file__).parent
 START_TIMEOUT_S = 90.0

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from tidelog.client import Consumer, Producer, TopicPartition
 from tidelog_rewards import events
 from tidelog_rewards.events import EventKind
 from tidelog_rewards.topics import ensure_topics
-
-from tidelog.client import Consumer, Producer, TopicPartition
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

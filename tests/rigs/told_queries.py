@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from tests.integration.spark_topics import Stream, fill, options
-from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 from tidelog.client.producer.producer import Producer
 from tidelog.spark.pipelines.status_file import RunStatus, StatusFile
@@ -22,6 +21,7 @@ from tidelog.spark.write.epoch_task import write_exactly_once
 from tidelog.spark.write.write_message import WriteName
 from tidelog.spark.write.write_options import write_options
 from tidelog.testing.broker import LocalBroker
+from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS
 
 QUERY_ID = "3f0c1b4e-0000-4000-8000-00000000abcd"
 RUNNING = "collect"

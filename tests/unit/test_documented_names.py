@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
+from tidelog import extensions
 from tidelog.client.options.client_config import ADMIN, CONSUMER, PRODUCER
 from tidelog.config.options.broker_options import SUBJECTS as BROKER_SUBJECTS
 from tidelog.config.options.topic_options import TOPIC_OPTIONS
@@ -30,6 +31,12 @@ _DOTTED = re.compile(r"(tidelog(?:\.[A-Za-z_]\w*)+)(\(.*)?")
 _OF_MODULE = re.compile(r"((?:`\w+`(?:, | and |, and )?)+),? of `(tidelog(?:\.\w+)+)`")
 # Names that begin like our package and are not in it: options of brokers, topics, Spark and Iceberg tables.
 _PROPERTY_PREFIXES = ("tidelog.batch.", "tidelog.adopt.", "tidelog.broker.", "tidelog.query.")
+_ENTRY_POINTS = (
+    extensions.COMMANDS,
+    extensions.PIPELINES,
+    extensions.CONSOLE_PAGES,
+    extensions.RECORD_OPENERS,
+)
 
 
 def prose(page: Path) -> str:
@@ -65,7 +72,12 @@ def dotted_names(page: Path) -> Iterator[str]:
     known = options()
     for code in _CODE.findall(prose(page)):
         match = _DOTTED.fullmatch(code.strip())
-        if match is None or match[1] in known or match[1].startswith(_PROPERTY_PREFIXES):
+        if (
+            match is None
+            or match[1] in known
+            or match[1] in _ENTRY_POINTS
+            or match[1].startswith(_PROPERTY_PREFIXES)
+        ):
             continue
         yield match[1]
 

@@ -12,10 +12,11 @@ import tidelog
 
 PACKAGE = Path(tidelog.__file__).parent
 SRC = PACKAGE.parent
+APPLICATION = Path(__file__).parents[2] / "apps" / "rewards" / "src"
 
 
-def module_name(path: Path) -> str:
-    parts = path.relative_to(SRC).with_suffix("").parts
+def module_name(path: Path, root: Path) -> str:
+    parts = path.relative_to(root).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
@@ -33,7 +34,8 @@ def imported(path: Path, modules: dict[str, Path]) -> set[str]:
 
 @cache
 def import_graph() -> dict[str, set[str]]:
-    modules = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    modules = {module_name(path, SRC): path for path in PACKAGE.rglob("*.py")}
+    modules |= {module_name(path, APPLICATION): path for path in APPLICATION.rglob("*.py")}
     assert len(modules) > 700
     return {name: imported(path, modules) - {name} for name, path in modules.items()}
 

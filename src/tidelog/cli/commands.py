@@ -11,7 +11,8 @@ import inspect
 import os
 import re
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from inspect import cleandoc
 from typing import Annotated, Any
 
@@ -19,108 +20,81 @@ import typer
 from typer.core import TyperGroup
 
 import tidelog
+from tidelog import extensions
 from tidelog.cli import failure
 from tidelog.cli.leading_options import behind_command, split_leading
 from tidelog.cli.output import complain, examples, set_headings_in_pipes, silence_stdout
 from tidelog.cli.shared_options import Bootstrap, CommandConfig, JsonOutput
-
-
-@dataclass(frozen=True)
-class CommandModule:
-    """Where a command lives and how it is listed in ``tidelog --help``."""
-
-    module: str
-    help: str
-
+from tidelog.extensions import Command, Extension
 
 COMMANDS = {
-    "topics": CommandModule(
+    "topics": Command(
         "tidelog.cli.topics.command",
         "Create, list, describe, alter and delete topics, or their oldest records.",
     ),
-    "produce": CommandModule("tidelog.cli.records.produce", "Write lines or JSON records to a topic."),
-    "consume": CommandModule("tidelog.cli.records.consume", "Print the records of a topic."),
-    "groups": CommandModule(
+    "produce": Command("tidelog.cli.records.produce", "Write lines or JSON records to a topic."),
+    "consume": Command("tidelog.cli.records.consume", "Print the records of a topic."),
+    "groups": Command(
         "tidelog.cli.groups.command",
         "List, describe and delete groups; show their lag and reset their offsets.",
     ),
-    "transactions": CommandModule(
+    "transactions": Command(
         "tidelog.cli.transactions.command", "List, describe and abort transactions; find those that hang."
     ),
-    "configs": CommandModule(
-        "tidelog.cli.configs", "Describe and alter configs of topics, brokers and groups."
-    ),
-    "users": CommandModule(
+    "configs": Command("tidelog.cli.configs", "Describe and alter configs of topics, brokers and groups."),
+    "users": Command(
         "tidelog.cli.users.command", "List, add and remove users with SCRAM passwords, and change these."
     ),
-    "tokens": CommandModule(
+    "tokens": Command(
         "tidelog.cli.tokens.command",
         "Create, list, renew and end delegation tokens, passwords for a time.",
     ),
-    "acls": CommandModule(
+    "acls": Command(
         "tidelog.cli.acls.command", "List, add and remove access rules, and explain what follows from them."
     ),
-    "quotas": CommandModule(
+    "quotas": Command(
         "tidelog.cli.quotas.command", "List, set and remove quotas of users, clients and addresses."
     ),
-    "clients": CommandModule(
+    "clients": Command(
         "tidelog.cli.clients.command", "See who is connected, with what software, and what they ask for."
     ),
-    "cluster": CommandModule(
+    "cluster": Command(
         "tidelog.cli.cluster.command", "Start a whole cluster on this machine; see how any cluster stands."
     ),
-    "partitions": CommandModule(
+    "partitions": Command(
         "tidelog.cli.partitions.command", "Move partitions to other brokers and elect their leaders."
     ),
-    "log-dirs": CommandModule(
+    "log-dirs": Command(
         "tidelog.cli.log_dirs.command",
         "See what brokers keep in which directory; move replicas between these.",
     ),
-    "features": CommandModule(
-        "tidelog.cli.features", "Describe, upgrade and downgrade the features of a cluster."
-    ),
-    "top": CommandModule(
+    "features": Command("tidelog.cli.features", "Describe, upgrade and downgrade the features of a cluster."),
+    "top": Command(
         "tidelog.cli.top.command", "Watch a cluster live: rates, busy topics, groups by lag, slow requests."
     ),
-    "console": CommandModule(
+    "console": Command(
         "tidelog.cli.console", "See clusters in a browser: topics, records, groups, brokers, Spark."
     ),
-    "perf": CommandModule(
+    "perf": Command(
         "tidelog.cli.perf.command", "Measure how fast records are written, read and carried through."
     ),
-    "certs": CommandModule("tidelog.cli.certs.command", "Make certificates to develop and test with."),
-    "metrics": CommandModule(
-        "tidelog.cli.metrics", "Write dashboards and alert rules for Grafana and Prometheus."
-    ),
-    "zookeeper": CommandModule("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
-    "events": CommandModule(
-        "tidelog_rewards.cli.events.command",
-        "Make traffic for the pipelines, and measure what they detect in it.",
-    ),
-    "phones": CommandModule(
-        "tidelog_rewards.cli.phones.command",
-        "See and rotate the keys of the tokens that stand for phone numbers.",
-    ),
-    "pipeline": CommandModule(
+    "certs": Command("tidelog.cli.certs.command", "Make certificates to develop and test with."),
+    "metrics": Command("tidelog.cli.metrics", "Write dashboards and alert rules for Grafana and Prometheus."),
+    "zookeeper": Command("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
+    "pipeline": Command(
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
+        subcommands=True,
     ),
-    "alerts": CommandModule(
-        "tidelog_rewards.cli.alerts.command",
-        "List and show what the pipelines have detected; dismiss it, or allow who is honest.",
-    ),
-    "lake": CommandModule(
+    "lake": Command(
         "tidelog.cli.lake.command",
         "See how the lake's tables stand, compact them, forget old snapshots.",
     ),
-    "deadletters": CommandModule(
+    "deadletters": Command(
         "tidelog.cli.deadletters.command",
         "List and show what pipelines have refused, and send it again.",
     ),
-    "demo": CommandModule(
-        "tidelog_rewards.cli.demo", "See it all at work: a broker, events and the pipelines, live."
-    ),
-    "log": CommandModule("tidelog.cli.log.command", "Look into log files on disk; no broker needed."),
+    "log": Command("tidelog.cli.log.command", "Look into log files on disk; no broker needed."),
 }
 
 _START_HELP = "Start a broker (`tidelog start --help` lists its options)."
@@ -143,10 +117,11 @@ _UsageError: type[Any] = typer.BadParameter.__bases__[0]
 
 
 class _InOurOrder(TyperGroup):
-    """Lists the commands as the table has them, where typer puts groups last."""
+    """Lists the commands as the table has them, then those of other packages; typer puts groups last."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        return sorted(super().list_commands(ctx), key=["start", *COMMANDS].index)
+        order = {name: place for place, name in enumerate(("start", *COMMANDS))}
+        return sorted(super().list_commands(ctx), key=lambda name: (order.get(name, len(order)), name))
 
 
 def build_app(wanted: str | None = None) -> typer.Typer:
@@ -163,10 +138,34 @@ def build_app(wanted: str | None = None) -> typer.Typer:
     )
     app.callback()(_root)
     app.command("start", help=_START_HELP, add_help_option=False)(_start)
+    added = {} if wanted in COMMANDS else _added()
+    if wanted in added:
+        _add_from_package(app, wanted, added[wanted])
+        return app
     for name, command in COMMANDS.items():
         if wanted not in COMMANDS or wanted == name:
             _add(app, name, command)
+    for name, extension in added.items():
+        with _reported():
+            _add_from_package(app, name, extension)
     return app
+
+
+def _added() -> dict[str, Extension]:
+    """The commands of other packages; entry points are looked up only where a command is not one of ours."""
+    found = extensions.extensions(extensions.COMMANDS)
+    return {
+        each.name: each for each in found if "." not in each.name and each.name not in ("start", *COMMANDS)
+    }
+
+
+@contextmanager
+def _reported() -> Iterator[None]:
+    """A command of another package that cannot be loaded is one line on stderr, and the others work."""
+    try:
+        yield
+    except extensions.ExtensionError as error:
+        complain(str(error))
 
 
 def build_command(wanted: str | None = None) -> Any:
@@ -245,8 +244,14 @@ def _show_as_written(command: Any) -> None:
         _show_as_written(subcommand)
 
 
-def _add(app: typer.Typer, name: str, command: CommandModule) -> None:
+def _add(app: typer.Typer, name: str, command: Command) -> None:
     module = importlib.import_module(command.module)
+    if command.subcommands:
+        for extension in extensions.extensions(extensions.COMMANDS):
+            group, _, subcommand = extension.name.partition(".")
+            if group == name and subcommand:
+                with _reported():
+                    _add_from_package(module.app, subcommand, extension)
     if hasattr(module, "app"):
         app.add_typer(module.app, name=name, help=command.help, no_args_is_help=True)
     else:
@@ -255,6 +260,16 @@ def _add(app: typer.Typer, name: str, command: CommandModule) -> None:
         app.command(name, short_help=command.help, epilog=module.EPILOG, no_args_is_help=helps)(
             module.command
         )
+
+
+def _add_from_package(app: typer.Typer, name: str, extension: Extension) -> None:
+    """Add a command of another package; raises ``ExtensionError`` where it cannot be imported."""
+    command = extension.load(Command)
+    try:
+        _add(app, name, command)
+    except Exception as error:
+        # The package may fail in any way while it is imported.
+        raise extension.error(f"{type(error).__name__}: {error}") from error
 
 
 def _print_version(wanted: bool) -> None:
@@ -313,7 +328,11 @@ def _run(arguments: list[str]) -> int:
         rest = [*(rest[1:] if rest[1:] != ["help"] else ()), "--help"]
     if rest[:1] == ["start"]:
         return _start_with(leading, rest[1:])
-    command = build_command(rest[0] if rest else None)
+    try:
+        command = build_command(rest[0] if rest else None)
+    except extensions.ExtensionError as error:
+        complain(str(error))
+        return 1
     arguments = behind_command(command, leading, rest)
     try:
         result = command(arguments, prog_name="tidelog", standalone_mode=False)

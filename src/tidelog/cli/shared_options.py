@@ -106,14 +106,20 @@ BrokerIds = Annotated[
 NumRecords = Annotated[int, typer.Option("--num-records", "-n", min=1, help="How many records.")]
 
 
-def grouped(command: Callable[P, R]) -> Callable[..., R]:
-    """``command`` as typer shall see it: with the fields of its parameters that are classes of options."""
+def grouped(command: Callable[P, R], **several: tuple[type[Any], ...]) -> Callable[..., R]:
+    """``command`` as typer shall see it: with the fields of its parameters that are classes of options.
+
+    A parameter in ``several`` takes a tuple: one object of each of these classes.
+    """
     hints = get_type_hints(command, include_extras=True)
     groups: dict[str, type[Any]] = {}
     shown: list[inspect.Parameter] = []
     for name, parameter in inspect.signature(command).parameters.items():
         kind = hints[name]
-        if _is_group(kind):
+        if name in several:
+            for each in several[name]:
+                shown += [option for option in _options(each) if option.name not in {x.name for x in shown}]
+        elif _is_group(kind):
             groups[name] = kind
             shown += _options(kind)
         else:
@@ -121,6 +127,7 @@ def grouped(command: Callable[P, R]) -> Callable[..., R]:
 
     def run(**values: Any) -> R:
         given = {name: _made(kind, values) for name, kind in groups.items()}
+        given |= {name: tuple(_made(each, values) for each in kinds) for name, kinds in several.items()}
         return command(**values, **given)  # type: ignore[call-arg]
 
     # Not `functools.wraps`: typer would follow its __wrapped__ to the signature that it shall not see.

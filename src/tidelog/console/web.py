@@ -23,7 +23,6 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from tidelog_rewards.console import alerts_api
 
 from tidelog.console.api import (
     acls_api,
@@ -51,6 +50,7 @@ from tidelog.console.api.openapi import openapi
 from tidelog.console.api.session_api import LoginBegun, SessionChange
 from tidelog.console.auth.person import ANONYMOUS_PERSON
 from tidelog.console.auth.sessions import TOKEN_HEADER, Session
+from tidelog.console.extension import installed_pages
 from tidelog.console.login_pages import login_routes
 from tidelog.console.refusal import Refusal, forbidden, refusal_of
 from tidelog.console.requests import body_of, set_login_cookie, set_session_cookie, unless_hung_up
@@ -69,7 +69,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *groups_api.ENDPOINTS,
     *spark_api.ENDPOINTS,
     *topology_api.ENDPOINTS,
-    *alerts_api.ENDPOINTS,
     *transactions_api.ENDPOINTS,
     *acls_api.ENDPOINTS,
     *users_api.ENDPOINTS,
@@ -96,6 +95,11 @@ _SECURITY_HEADERS = {
 }
 
 
+def all_endpoints() -> tuple[Endpoint, ...]:
+    """Our endpoints, and those that installed packages add."""
+    return (*ENDPOINTS, *(each for page in installed_pages().values() for each in page.endpoints))
+
+
 def application(console: Console) -> Starlette:
     """The web application, which starts and ends the console."""
 
@@ -107,7 +111,8 @@ def application(console: Console) -> Starlette:
         finally:
             await console.close()
 
-    document = openapi(ENDPOINTS)
+    endpoints = all_endpoints()
+    document = openapi(endpoints)
 
     async def describe(request: Request) -> Response:
         return _json(document)
@@ -119,9 +124,14 @@ def application(console: Console) -> Starlette:
         routes=[
             Route("/", begin),
             Route("/api/openapi.json", describe),
-            *(_route(each) for each in ENDPOINTS),
+            *(_route(each) for each in endpoints),
             *login_routes(console),
             *_mcp_routes(console),
+            *(
+                Mount(f"/pages/{name}", StaticFiles(directory=str(page.script.parent)))
+                for name, page in installed_pages().items()
+                if page.script is not None
+            ),
             Mount("/static", StaticFiles(directory=str(files("tidelog.console") / "static"))),
         ],
         middleware=[Middleware(_Guard)],

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -24,9 +24,6 @@ T = TypeVar("T")
 
 PASSWORD_VARIABLE = "TIDELOG_CASSANDRA_PASSWORD"
 DEFAULT_PORT = 9042
-EVENT_TABLES = ("credit", "left_slide", "right_slide", "exposure", "install", "login", "message_verification")
-"""Tables of events by time, those of ``collect``: a row says what happened, and nothing is computed from it,
-so it may go. A test holds the names against those tables."""
 MAX_TTL_S = 20 * 365 * 86_400
 """Cassandra's own bound."""
 
@@ -141,19 +138,12 @@ class CassandraOptions:
 
 
 def _tables_with(describe: str, parse: Callable[[str], object | None]) -> Check:
-    """A list of ``table:value``, or one value for all tables of events."""
+    """A list of ``table:value``, or one value for all tables of events. :func:`_check_names` checks names."""
 
     def refuse(name: str, value: object) -> None:
         assert isinstance(value, tuple)
         for item in value:
-            table, colon, text = item.rpartition(":")
-            if colon and table not in EVENT_TABLES:
-                raise invalid(
-                    name,
-                    item,
-                    f"rows of table {table} must stay; those of {', '.join(EVENT_TABLES)} may go, since "
-                    "nothing is computed from them",
-                )
+            _, colon, text = item.rpartition(":")
             if not colon and len(value) > 1:
                 raise invalid(name, item, "name the table, as in login:30d, or give one value for all")
             if parse(text) is None:
@@ -163,6 +153,15 @@ def _tables_with(describe: str, parse: Callable[[str], object | None]) -> Check:
             raise invalid(name, value, "a table is named twice")
 
     return Check(describe, refuse)
+
+
+def _check_names(name: str, items: Sequence[str], tables: Sequence[str]) -> None:
+    """Refuse tables whose rows must not expire."""
+    for item in items:
+        table, colon, _ = item.rpartition(":")
+        if colon and table not in tables:
+            others = f"; those of {', '.join(tables)} may go, since nothing is computed from them"
+            raise invalid(name, item, f"rows of table {table} must stay{others if tables else ''}")
 
 
 def _ttl(text: str) -> int | None:
@@ -262,9 +261,13 @@ class _Values(TypedValues):
 
 
 def cassandra_options(
-    given: Mapping[str, str], environment: Mapping[str, str] = os.environ
+    given: Mapping[str, str],
+    environment: Mapping[str, str] = os.environ,
+    expiring_tables: Sequence[str] = (),
 ) -> CassandraOptions:
     """The options that are given by name, and the password that the environment holds.
+
+    ``expiring_tables``: tables of events, whose rows may expire since nothing is computed from them.
 
     :raises ConfigError: one sentence about what is unknown, wrong, or does not go together.
     """
@@ -274,6 +277,8 @@ def cassandra_options(
             hint = f"did you mean {near}?" if near else f"there are {', '.join(OPTIONS)}"
             raise ConfigError(f"there is no option {name!r} for Cassandra; {hint}")
     values = _Values(given)
+    for name in ("ttl", "compaction.window"):
+        _check_names(name, values.list(name), expiring_tables)
     replication = values.list("replication")
     options = CassandraOptions(
         user=values.optional_str("user"),
@@ -287,8 +292,8 @@ def cassandra_options(
         write_consistency=values.str("consistency.write"),
         local_datacenter=values.optional_str("local.datacenter"),
         replication=_replication(replication) if replication else None,
-        ttl_s=_by_table(values.list("ttl"), _ttl),
-        windows=_by_table(values.list("compaction.window"), _window),
+        ttl_s=_by_table(values.list("ttl"), _ttl, expiring_tables),
+        windows=_by_table(values.list("compaction.window"), _window, expiring_tables),
     )
     _check_together(options, given)
     return options
@@ -341,13 +346,15 @@ def _read(path: str, name: str) -> str:
         raise ConfigError(f"{name} {path} cannot be read: {why}; give the path of a file") from error
 
 
-def _by_table(items: tuple[str, ...], parse: Callable[[str], T | None]) -> tuple[tuple[str, T], ...]:
+def _by_table(
+    items: tuple[str, ...], parse: Callable[[str], T | None], tables: Sequence[str]
+) -> tuple[tuple[str, T], ...]:
     found: dict[str, T] = {}
     for item in items:
         table, _, text = item.rpartition(":")
         value = parse(text)
         assert value is not None
-        found |= dict.fromkeys([table] if table else EVENT_TABLES, value)
+        found |= dict.fromkeys([table] if table else tables, value)
     return tuple(found.items())
 
 

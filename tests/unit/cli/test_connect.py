@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any, Never
 
 import pytest
-from tidelog_rewards.detection import detection_report
-from tidelog_rewards.generator import delivery
 
 from tidelog.cli import commands
 from tidelog.cli.connect import client_options
 from tidelog.cli.shared_options import DEFAULT_BOOTSTRAP, Connection
 from tidelog.client._network.cluster import Cluster
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog_rewards.detection import detection_report
+from tidelog_rewards.generator import delivery
 
 PROD = "prod.example:9092"
 

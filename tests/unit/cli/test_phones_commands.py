@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+
 from tidelog_rewards.phones.phone_keys import ensure_keys, read_keys
 
 Command = Callable[..., tuple[int, str, str]]

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tidelog_rewards.console import incidents
-from tidelog_rewards.console.incidents import Incidents
 
 from tidelog.console.records import search
 from tidelog.console.records.decoded import DecodedField
@@ -14,6 +12,8 @@ from tidelog.console.records.raw import RawRecord
 from tidelog.console.settings import ClusterSettings
 from tidelog.console.watching.history import History
 from tidelog.console.watching.watched_cluster import WatchedCluster
+from tidelog_rewards.console import incidents
+from tidelog_rewards.console.incidents import Incidents
 
 
 def record(number: int, *, value: bytes = b"packed", json: bytes | None = None) -> RawRecord:

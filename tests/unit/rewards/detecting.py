@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+
 from tidelog_rewards.detection.alert_evidence import Window
 from tidelog_rewards.detection.alert_state import newest_event_us, open_layout
 from tidelog_rewards.detection.alert_tasks import Answer, Batch, BatchTask, Detector

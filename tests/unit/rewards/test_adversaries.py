@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from tidelog_rewards.adversary_report import AdversaryReport, score_adversaries
 from tidelog_rewards.events import INVITE, LOGIN
 from tidelog_rewards.generator.adversaries import BEYOND_REACH, HELD_OUT, PATTERNS, Adversaries

@@ -7,6 +7,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+
+from tidelog.spark.report.content_digest import ContentDigest
+from tidelog.spark.settings import PipelineSettings
+from tidelog.spark.sinks.partition_work import Parcel, to_bytes
+from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
+from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask
 from tidelog_rewards.jobs.collect.task_work import (
     FILES,
     LETTERS,
@@ -16,12 +22,6 @@ from tidelog_rewards.jobs.collect.task_work import (
     told_quality,
     writing_letters,
 )
-
-from tidelog.spark.report.content_digest import ContentDigest
-from tidelog.spark.settings import PipelineSettings
-from tidelog.spark.sinks.partition_work import Parcel, to_bytes
-from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
-from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask
 
 
 class Delivery:

@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+
 from tidelog_rewards.demo import directory
 from tidelog_rewards.demo.cassandra_tables import TableFigures
 from tidelog_rewards.demo.directory import DemoError

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tidelog_rewards.demo import directory
 from tidelog_rewards.demo.directory import DemoError
 from tidelog_rewards.demo.settings import DemoSettings

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.unit.rewards.detecting import START, Detecting, compared, event
+
 from tidelog_rewards.detection.alert_evidence import Window
 from tidelog_rewards.detection.alert_state import newest_event_us
 from tidelog_rewards.detection.alert_tasks import Detector

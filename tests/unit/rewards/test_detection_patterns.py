@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.rewards.crafted import CASES, Case, Crafted
 from tests.unit.rewards.detecting import Detecting
+
 from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
 from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidelog_rewards.jobs.earnings.cassandra_ledger import _slice
 from tidelog_rewards.jobs.earnings.key_spill import KeySpill, Touched
 

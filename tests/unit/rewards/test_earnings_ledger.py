@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.contract.ledgers import DERIVED, Fresh, Ledgers, Opened, Tables, credit, task_step
+
 from tidelog_rewards.event_parser import MAX_STRING_CHARS
 from tidelog_rewards.jobs.earnings import sqlite_ledger
 from tidelog_rewards.jobs.earnings.schema import (

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
+from tidelog.errors import TidelogError
+from tidelog.spark.pipelines.quality import quality_of
+from tidelog.spark.settings import PipelineSettings
+from tidelog.spark.sinks.partition_work import Parcel, from_bytes
 from tidelog_rewards import events
 from tidelog_rewards.jobs.earnings.packing import LETTERS, QUALITY, entries_of, pack, pack_range
 from tidelog_rewards.jobs.earnings.parts import DEFAULT_PARTS, LedgerParts, ledger_parts
 from tidelog_rewards.jobs.earnings.schema import Credit, TaskStep
 from tidelog_rewards.jobs.earnings.sqlite_ledger import SqliteLedger
 from tidelog_rewards.phones.phone_tokens import CLEAR
-
-from tidelog.errors import TidelogError
-from tidelog.spark.pipelines.quality import quality_of
-from tidelog.spark.settings import PipelineSettings
-from tidelog.spark.sinks.partition_work import Parcel, from_bytes
 
 CREDIT, TASK = events.CREDIT.topic, events.TASK.topic
 ONE = LedgerParts(1, Path())

@@ -13,10 +13,6 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.contract.ledgers import credit
-from tidelog_rewards.events import DEAD_LETTERS, USER_EARNINGS
-from tidelog_rewards.jobs.earnings.packing import CREDITS, LETTERS
-from tidelog_rewards.jobs.earnings.part_work import BatchWork, merge_entries, publish_parts
-from tidelog_rewards.jobs.earnings.parts import LedgerParts, ledger_parts
 
 from tidelog.spark.report.content_digest import ContentDigest
 from tidelog.spark.settings import PipelineSettings
@@ -24,6 +20,10 @@ from tidelog.spark.sinks.partition_work import Parcel, to_bytes
 from tidelog.spark.sinks.record_sink import RECORD_SCHEMA, RecordSink, single_batch
 from tidelog.spark.sinks.table import TableError
 from tidelog.spark.write.write_message import WriteName, WriteOutcome, WrittenTask
+from tidelog_rewards.events import DEAD_LETTERS, USER_EARNINGS
+from tidelog_rewards.jobs.earnings.packing import CREDITS, LETTERS
+from tidelog_rewards.jobs.earnings.part_work import BatchWork, merge_entries, publish_parts
+from tidelog_rewards.jobs.earnings.parts import LedgerParts, ledger_parts
 
 Run = Callable[[PipelineSettings, LedgerParts], object]
 UNREACHABLE = "127.0.0.1:1"

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tidelog_rewards.demo import fork_client
 
 pytest.importorskip("pyspark")

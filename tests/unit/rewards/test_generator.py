@@ -15,6 +15,7 @@ from typing import Any
 
 import phonenumbers
 import pytest
+
 from tidelog_rewards import events
 from tidelog_rewards.generator import Event, Traffic, TrafficSettings
 from tidelog_rewards.generator.damage import FAULTS, damaged

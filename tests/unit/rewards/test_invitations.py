@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from tidelog_rewards.detection.networks import network
 from tidelog_rewards.event_parser import EventParser
 from tidelog_rewards.events import INVITE

@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.unit.rewards.detecting import START, Detecting, event
+
+from tidelog.spark.dead_letters.letter import CARRIED_BYTES
 from tidelog_rewards.detection.alert_evidence import Window
 from tidelog_rewards.detection.alert_state import StateReader
 from tidelog_rewards.event_parser import MAX_STRING_CHARS
@@ -21,8 +23,6 @@ from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 from tidelog_rewards.jobs.invite_fraud.rings import judge_chain
 from tidelog_rewards.jobs.invite_fraud.schema import SHOWN, USUAL
 from tidelog_rewards.jobs.invite_fraud.scoring import Invitation, judge_block, judge_device, judge_inviter
-
-from tidelog.spark.dead_letters.letter import CARRIED_BYTES
 
 RULES = USUAL.rules
 EVERYTHING = msgspec.structs.replace(RULES, alert_score=1, regular_points=0, half_life_s=0)

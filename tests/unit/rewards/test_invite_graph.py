@@ -7,6 +7,7 @@ from random import Random
 
 import msgspec
 import pytest
+
 from tidelog_rewards.jobs.invite_fraud.graph import (
     Neighbourhood,
     SearchGivenUp,

@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from tests.unit.rewards.detecting import START, Detecting, event
+
 from tidelog_rewards.jobs.invite_fraud import detector
 from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 from tidelog_rewards.jobs.invite_fraud.graph import SearchGivenUp

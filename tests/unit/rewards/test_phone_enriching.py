@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidelog_rewards import events
 from tidelog_rewards.jobs.phone_region.enriching import Reading, UserRegions, enrich, parse, show
 from tidelog_rewards.jobs.phone_region.numbers import PhoneRegion, describe

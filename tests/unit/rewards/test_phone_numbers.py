@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from phonenumbers import PhoneNumberType, carrier, geocoder
+
 from tidelog_rewards.jobs.phone_region.numbers import (
     LONGEST_CACHED,
     PhoneRegion,

@@ -16,18 +16,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tidelog_rewards import events
-from tidelog_rewards.jobs.phone_region import task_work
-from tidelog_rewards.jobs.phone_region.enriching import Reading
-from tidelog_rewards.jobs.phone_region.schema import TABLE
-from tidelog_rewards.jobs.phone_region.task_work import LookedUp, enriching, looking_up
-from tidelog_rewards.phones.phone_tokens import CLEAR
 
 from tidelog.spark.pipelines.pipeline import TimeRange
 from tidelog.spark.settings import PipelineSettings
 from tidelog.spark.sinks.record_sink import RecordSink, single_batch
 from tidelog.spark.sinks.sqlite import SqliteTables
 from tidelog.spark.sinks.table import TableError
+from tidelog_rewards import events
+from tidelog_rewards.jobs.phone_region import task_work
+from tidelog_rewards.jobs.phone_region.enriching import Reading
+from tidelog_rewards.jobs.phone_region.schema import TABLE
+from tidelog_rewards.jobs.phone_region.task_work import LookedUp, enriching, looking_up
+from tidelog_rewards.phones.phone_tokens import CLEAR
 
 READING = Reading(CLEAR, "CN", "en")
 NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)

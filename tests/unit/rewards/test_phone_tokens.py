@@ -18,6 +18,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from phonenumbers.geodata.locale import LOCALE_DATA
+
+from tidelog.spark.settings import PipelineSettings
 from tidelog_rewards.phones.phone_keys import (
     PhoneKey,
     PhoneKeys,
@@ -28,8 +30,6 @@ from tidelog_rewards.phones.phone_keys import (
 )
 from tidelog_rewards.phones.phone_tokens import CLEAR, PhonesOfSettings, PhoneTokens, _cached_token
 from tidelog_rewards.settings import LANGUAGES, PhoneSettings, RewardsSettings
-
-from tidelog.spark.settings import PipelineSettings
 
 START = datetime(1970, 1, 1, tzinfo=UTC)
 NEW_YEAR = datetime(2027, 1, 1, tzinfo=UTC)

@@ -13,14 +13,14 @@ from zlib import crc32
 import msgspec
 import pytest
 from tests.unit.rewards.detecting import START, Detecting, event
+
+from tidelog.spark.dead_letters.letter import CARRIED_BYTES
 from tidelog_rewards.detection.alert_evidence import Window
 from tidelog_rewards.detection.incidents import incident_id
 from tidelog_rewards.detection.verdicts import NEVER_US, Verdicts
 from tidelog_rewards.event_parser import MAX_STRING_CHARS
 from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
 from tidelog_rewards.jobs.account_switch.schema import SHOWN, USUAL
-
-from tidelog.spark.dead_letters.letter import CARRIED_BYTES
 
 RULES = USUAL.rules
 _numbers = count()

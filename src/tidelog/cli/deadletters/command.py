@@ -9,21 +9,25 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from tidelog_rewards.events import DEAD_LETTERS
 
+from tidelog import extensions
 from tidelog.cli.connect import reached_options
-from tidelog.cli.failure import WrongUsage
+from tidelog.cli.failure import Failure, WrongUsage
 from tidelog.cli.output import examples
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.cli.values import parse_time_ms
+from tidelog.spark.dead_letters.letter import DEAD_LETTERS
 from tidelog.spark.dead_letters.letter_reader import LetterFilter
 from tidelog.spark.dead_letters.redrive import MAX_REDRIVES, Rules
 
 if TYPE_CHECKING:
-    from tidelog_rewards.phones.phone_tokens import PhoneTokens
+    from collections.abc import Callable
+
+    from tidelog.spark.dead_letters.letter import Opener
 
 app = typer.Typer()
 
@@ -185,15 +189,15 @@ def redrive(
     )
 
 
-def _phones(keys: Path | None) -> PhoneTokens | None:
+def _phones(keys: Path | None) -> Opener | None:
     """What opens sealed records."""
     if keys is None:
         return None
-    from tidelog_rewards.phones.phone_keys import read_keys
-    from tidelog_rewards.phones.phone_tokens import PhoneTokens
-
-    # Seals have nothing to do with where a number is from.
-    return PhoneTokens(read_keys(keys), "CN")
+    for each in extensions.extensions(extensions.RECORD_OPENERS):
+        if each.name == "phone-keys":
+            open_with: Callable[[Path], Opener] = each.load(FunctionType)
+            return open_with(keys)
+    raise Failure("no installed package opens records by phone keys: pip install tidelog-rewards")
 
 
 def place_of(name: str) -> tuple[int, int]:

@@ -6,12 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 
-from tidelog_rewards.phones.phone_tokens import PhoneTokens
-
 from tidelog.cli.deadletters.showing import find
 from tidelog.cli.output import counted, print_json, print_table, printable, remark
 from tidelog.client.options import ADMIN
-from tidelog.spark.dead_letters.letter import Letter
+from tidelog.spark.dead_letters.letter import Letter, Opener
 from tidelog.spark.dead_letters.letter_reader import LetterFilter, LetterReader, options_for
 from tidelog.spark.dead_letters.redrive import (
     Destinations,
@@ -45,7 +43,7 @@ def redrive(
     topic: str,
     wanted: Wanted,
     rules: Rules,
-    phones: PhoneTokens | None,
+    phones: Opener | None,
     *,
     dry_run: bool,
     json: bool,

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tidelog_rewards.phones.phone_tokens import PhoneTokens
-
 from tidelog.cli.deadletters.listing import mark_json
 from tidelog.cli.failure import Failure
 from tidelog.cli.output import counted, print_json, printable, time_text
 from tidelog.cli.records.record_text import bytes_to_json, headers_to_json, readable
-from tidelog.spark.dead_letters.letter import Letter, opened
+from tidelog.spark.dead_letters.letter import Letter, Opener, opened
 from tidelog.spark.dead_letters.letter_reader import LetterReader
 from tidelog.spark.dead_letters.redrive import Mark, read_marks
 
@@ -35,7 +33,7 @@ def show(
     options: Mapping[str, object],
     topic: str,
     place: tuple[int, int],
-    phones: PhoneTokens | None,
+    phones: Opener | None,
     *,
     json: bool,
 ) -> None:

@@ -5,11 +5,10 @@ Everything heavy is imported by the command that needs it: ``list`` and ``status
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import re
 from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,16 +20,16 @@ from tidelog.cli.output import examples, print_json, print_table
 from tidelog.cli.pipeline.monitors import DEFAULT_MONITORS, Monitors
 from tidelog.cli.pipeline.options import (
     DEFAULT_WORK,
-    AllowCutLog,
-    ClearPhones,
     From,
     MaxOffsets,
     Names,
     Once,
+    PipelineOptions,
     StartingOffsets,
     To,
     Trigger,
     Work,
+    options_of_pipelines,
 )
 from tidelog.cli.shared_options import DEFAULT_CONNECTION, Connection, JsonOutput, grouped
 from tidelog.errors import ConfigError
@@ -45,7 +44,7 @@ ALL = "all"
 _TRIGGER = re.compile(r"\s*\d+\s*(milliseconds?|seconds?|minutes?|hours?)\s*")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 """Of a path one of the slashes is gone."""
-_EXTRA = ("pyspark", "pyarrow", "phonenumbers")
+_EXTRA = ("pyspark", "pyarrow")
 _INSTALL = 'pipelines run on Spark, which is not installed: pip install "tidelog[spark]"'
 
 _RUN_EXAMPLES = (
@@ -70,7 +69,7 @@ _STATUS_EXAMPLES = (
 @app.command("list", epilog=examples("tidelog pipeline list"))
 def list_pipelines(json: JsonOutput = False) -> None:
     """List the pipelines with what they read and write."""
-    pipelines = _chosen([ALL])
+    pipelines = chosen_pipelines([ALL])
     if json:
         print_json([_listing(each) for each in pipelines])
     else:
@@ -89,7 +88,7 @@ def _listing(pipeline: Pipeline) -> dict[str, object]:
 
 
 @app.command(epilog=examples(*_RUN_EXAMPLES), no_args_is_help=True)
-@grouped
+@partial(grouped, own=options_of_pipelines("run_options"))
 def run(
     names: Names,
     once: Once = False,
@@ -97,6 +96,7 @@ def run(
     starting_offsets: StartingOffsets = "earliest",
     max_offsets_per_trigger: MaxOffsets = 100_000,
     work: Work = DEFAULT_WORK,
+    own: tuple[PipelineOptions, ...] = (),
     monitors: Monitors = DEFAULT_MONITORS,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -106,13 +106,13 @@ def run(
 
     if not _TRIGGER.fullmatch(trigger):
         raise WrongUsage(f"--trigger {trigger!r} is no time: write `2 seconds` or `500 milliseconds`")
-    pipelines = _chosen(names)
+    pipelines = chosen_pipelines(names)
     settings = settings_of(
         connection,
         trigger="available-now" if once else trigger,
         starting_offsets=starting_offsets,
         max_offsets_per_trigger=max_offsets_per_trigger,
-        **work.settings(),
+        **work.settings(own),
     )
     _check(pipelines, settings)
     spark_options = work.spark_options
@@ -121,67 +121,26 @@ def run(
 
 
 @app.command(epilog=examples(*_BACKFILL_EXAMPLES), no_args_is_help=True)
-@grouped
+@partial(grouped, own=options_of_pipelines("backfill_options"))
 def backfill(
     names: Names,
     start: From,
     end: To,
     json: JsonOutput = False,
-    allow_cut_log: AllowCutLog = False,
     work: Work = DEFAULT_WORK,
+    own: tuple[PipelineOptions, ...] = (),
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Work off a range of event time as one batch; doing it twice leaves what doing it once leaves."""
     from tidelog.cli.pipeline import backfill
 
-    pipelines = _chosen(names)
+    pipelines = chosen_pipelines(names)
     time_range = backfill.parse_range(start, end)
-    settings = settings_of(connection, **work.settings(allow_cut_log=allow_cut_log))
+    settings = settings_of(connection, **work.settings(own))
     _check(pipelines, settings)
     spark_options = work.spark_options
     require_spark()
     backfill.backfill(pipelines, settings, time_range, work.master, spark_options, json=json)
-
-
-@app.command(
-    "dry-run",
-    epilog=examples(
-        "tidelog pipeline dry-run account-switch --rules mine.toml --from 2026-11-01 --to 2026-11-08"
-    ),
-    no_args_is_help=True,
-)
-@grouped
-def dry_run(
-    names: Names,
-    rules: Annotated[Path, typer.Option("--rules", metavar="FILE", help="The rules that are to be tried.")],
-    start: From,
-    end: To,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            "--against", metavar="FILE", help="The rules to compare with.", show_default="the package's"
-        ),
-    ] = None,
-    allow_cut_log: AllowCutLog = False,
-    directory: Directory = DEFAULT_DIRECTORY,
-    clear_phones: ClearPhones = False,
-    json: JsonOutput = False,
-    connection: Connection = DEFAULT_CONNECTION,
-) -> None:
-    """Say what a change of the rules would have raised over a past range; writes nothing, needs no Spark.
-
-    Blocks of phone numbers have the tokens that the incidents of the directory have.
-    """
-    from tidelog_rewards.cli import dry_run
-
-    from tidelog.cli.pipeline import backfill
-
-    time_range = backfill.parse_range(start, end)
-    require_spark()
-    phones = dry_run.phones_of(directory, clear=clear_phones)
-    chosen = [each.name for each in _chosen(names)]
-    reading = dry_run.Reading(time_range, client_options(connection), allow_cut_log)
-    dry_run.show(chosen, rules, against, reading, phones, json=json)
 
 
 @app.command(epilog=examples(*_STATUS_EXAMPLES))
@@ -204,7 +163,7 @@ def status(
     """Show lag, last micro-batch and dead letters of pipelines, and which of them run on this directory."""
     from tidelog.cli.pipeline import status
 
-    pipelines = _chosen(names or [ALL])
+    pipelines = chosen_pipelines(names or [ALL])
     reached_options(connection)
     status.show(settings_of(connection, directory=directory), pipelines, json=json, figures=figures)
 
@@ -235,15 +194,16 @@ def _check(pipelines: Sequence[Pipeline], settings: PipelineSettings) -> None:
         raise WrongUsage(str(error)) from error
 
 
-def _chosen(names: Sequence[str]) -> list[Pipeline]:
+def chosen_pipelines(names: Sequence[str]) -> list[Pipeline]:
+    """The pipelines of these names; ``all`` is every installed one."""
     from tidelog.spark.pipelines import registry
 
-    wanted = list(registry.PIPELINES) if ALL in names else list(dict.fromkeys(names))
+    if not registry.installed():
+        raise Failure(registry.NONE_INSTALLED)
+    wanted = list(registry.installed()) if ALL in names else list(dict.fromkeys(names))
     for name in wanted:
-        if name not in registry.PIPELINES:
-            near = difflib.get_close_matches(name, registry.PIPELINES, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(registry.PIPELINES)}"
-            raise WrongUsage(f"there is no pipeline {name!r}; {hint}")
+        if name not in registry.installed():
+            raise WrongUsage(f"there is no pipeline {name!r}; {registry.hint(name)}")
     try:
         return [registry.load(name) for name in wanted]
     except ModuleNotFoundError as error:

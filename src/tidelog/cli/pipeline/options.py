@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any, Literal, Protocol
 
 import typer
 
@@ -13,9 +14,6 @@ from tidelog.cli.connect import parse_assignments
 from tidelog.cli.failure import WrongUsage
 from tidelog.cli.lake.options import DEFAULT_CATALOG, DEFAULT_DIRECTORY, CatalogOptions, Directory
 from tidelog.errors import ConfigError
-
-if TYPE_CHECKING:
-    from tidelog_rewards.settings import PhoneSettings, RewardsSettings
 
 Names = Annotated[
     list[str],
@@ -72,71 +70,34 @@ StatePartitions = Annotated[
         show_default=False,
     ),
 ]
-RulesFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--rules",
-        metavar="FILE",
-        help="Rules of the detecting pipelines (TOML); a change is taken at the next micro-batch.",
-        show_default=False,
-    ),
-]
-
-Country = Annotated[
-    str,
-    typer.Option(
-        "--country", metavar="CODE", help="Where numbers without an international prefix are from (ISO 3166)."
-    ),
-]
-Language = Annotated[
-    str,
-    typer.Option(
-        "--language", metavar="CODE", help="Of countries, places and carriers; Chinese is there in any case."
-    ),
-]
-PhoneKeysFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--phone-keys",
-        metavar="FILE",
-        help="Keys of the tokens that stand for phone numbers; made in DIR if left out.",
-        show_default=False,
-    ),
-]
-AllowCutLog = Annotated[
-    bool,
-    typer.Option(
-        "--allow-cut-log",
-        help="Of detecting pipelines: judge by what is there, though older records that count are deleted.",
-    ),
-]
-ClearPhones = Annotated[
-    bool, typer.Option("--clear-phones", help="Write phone numbers themselves instead of tokens.")
-]
 
 
-@dataclass(frozen=True)
-class Phones:
-    """How phone numbers are read and written."""
+class PipelineOptions(Protocol):
+    """The options that an application's pipelines add to ``run`` or ``backfill``: a dataclass of options."""
 
-    country: Country = "CN"
-    language: Language = "en"
-    phone_keys: PhoneKeysFile = None
-    clear_phones: ClearPhones = False
+    def extension(self) -> object:
+        """The settings that they make, for ``PipelineSettings.extensions``."""
 
-    def settings(self) -> PhoneSettings:
-        """The same for pipelines; raises where something is not known."""
-        from tidelog_rewards.settings import LANGUAGES, PhoneSettings
 
-        if self.language not in LANGUAGES:
-            known = ", ".join(LANGUAGES)
-            raise WrongUsage(f"--language {self.language}: there are names in {known}")
-        if importlib.util.find_spec("phonenumbers") is not None:
-            from phonenumbers import SUPPORTED_REGIONS
+def options_of_pipelines(kind: Literal["run_options", "backfill_options"]) -> tuple[type[Any], ...]:
+    """The classes of options of all installed pipelines, each once."""
+    from tidelog.spark.pipelines import registry
 
-            if self.country not in SUPPORTED_REGIONS:
-                raise WrongUsage(f"--country {self.country} is no country: write its ISO 3166 code, as CN")
-        return PhoneSettings(self.clear_phones, self.phone_keys, self.country, self.language)
+    places = [getattr(pipeline, kind) or pipeline.run_options for pipeline in registry.installed().values()]
+    return tuple(_class_at(place) for place in dict.fromkeys(places) if place is not None)
+
+
+def _class_at(place: str) -> type[Any]:
+    module, _, name = place.partition(":")
+    found: type[Any] = getattr(importlib.import_module(module), name)
+    return found
+
+
+def _expiring_tables() -> tuple[str, ...]:
+    from tidelog.spark.pipelines import registry
+
+    tables = [table for each in registry.installed().values() for table in each.expiring_tables]
+    return tuple(dict.fromkeys(tables))
 
 
 @dataclass(frozen=True)
@@ -203,13 +164,12 @@ class TableStore:
         try:
             ContactPoints.parse(self.cassandra)
             check_keyspace(self.keyspace)
-            options = cassandra_options({**from_file, **given})
+            options = cassandra_options({**from_file, **given}, expiring_tables=_expiring_tables())
         except ConfigError as error:
             raise WrongUsage(str(error)) from error
         return {"cassandra": self.cassandra, "keyspace": self.keyspace, "cassandra_options": options}
 
 
-DEFAULT_PHONES = Phones()
 DEFAULT_STORE = TableStore()
 
 
@@ -219,17 +179,15 @@ class Work:
 
     min_partitions: MinPartitions = None
     state_partitions: StatePartitions = None
-    rules: RulesFile = None
     directory: Directory = DEFAULT_DIRECTORY
     master: Master = "local[*]"
     format: Format = "tidelog"
     store: TableStore = DEFAULT_STORE
     catalog: CatalogOptions = DEFAULT_CATALOG
     conf: Conf = None
-    phones: Phones = DEFAULT_PHONES
 
-    def settings(self, *, allow_cut_log: bool = False) -> dict[str, object]:
-        """The same for pipelines; raises where something is not known."""
+    def settings(self, own: Sequence[PipelineOptions]) -> dict[str, object]:
+        """The same for pipelines, with the options that these have themselves."""
         return {
             "directory": self.directory,
             "min_partitions": self.min_partitions,
@@ -238,14 +196,9 @@ class Work:
             "lake_catalog": self.catalog.lake_catalog,
             "lake_properties": self.catalog.properties,
             "lake_warehouse": self.catalog.lake_warehouse,
-            "extensions": (self._own(allow_cut_log),),
+            "extensions": tuple(each.extension() for each in own),
             **self.store.settings(),
         }
-
-    def _own(self, allow_cut_log: bool) -> RewardsSettings:
-        from tidelog_rewards.settings import RewardsSettings
-
-        return RewardsSettings(self.phones.settings(), self.rules, allow_cut_log)
 
     @property
     def spark_options(self) -> dict[str, str]:

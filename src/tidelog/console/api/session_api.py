@@ -10,6 +10,7 @@ from tidelog.console.api.endpoint import Call, Nothing, changes, reads
 from tidelog.console.auth.audit import LOGIN
 from tidelog.console.auth.person import Account, Person
 from tidelog.console.auth.sessions import Session
+from tidelog.console.extension import installed_pages
 from tidelog.console.refusal import Refusal
 from tidelog.console.service import Console
 from tidelog.console.settings import Role, Way
@@ -25,6 +26,14 @@ class ClusterName(msgspec.Struct, frozen=True):
     role: str
     problem: str | None
     problem_since_ms: int | None
+
+
+class AddedPage(msgspec.Struct, frozen=True):
+    """A page of another package: its name in the address, its title, and its script."""
+
+    name: str
+    title: str
+    script: str
 
 
 class SessionState(msgspec.Struct, frozen=True):
@@ -43,6 +52,8 @@ class SessionState(msgspec.Struct, frozen=True):
     """The name of the provider at which people may log in."""
     tokens: bool
     """Whether people make tokens for assistants here."""
+    pages: list[AddedPage]
+    """The pages that other packages add."""
 
 
 class SessionChange(msgspec.Struct, frozen=True):
@@ -139,6 +150,11 @@ def _state(call: Call, session: Session) -> SessionState:
         console.login is not None,
         None if console.oidc is None else console.oidc.name,
         console.tokens is not None,
+        [
+            AddedPage(name, page.title, f"/pages/{name}/{page.script.name}")
+            for name, page in installed_pages().items()
+            if page.script is not None
+        ],
     )
 
 

@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import msgspec
-from tidelog_rewards.events import DEAD_LETTERS, INCIDENTS, OUTPUTS
 
 from tidelog.console.api.endpoint import Call, Nothing, reads, require_whole_cluster
 from tidelog.console.watching.snapshot import Snapshot
 from tidelog.console.watching.spark_queries import QueryRow, query_rows
-from tidelog.spark.pipelines.registry import PIPELINES
+from tidelog.spark.dead_letters.letter import DEAD_LETTERS
+from tidelog.spark.pipelines.registry import installed
 from tidelog.spark.pipelines.status import last_commit
 from tidelog.spark.pipelines.status_file import is_running, read_status
 
@@ -78,9 +78,19 @@ async def spark(call: Call, asked: Nothing) -> SparkPage:
         queries,
         DEAD_LETTERS,
         sum(letters) if letters else None,
-        INCIDENTS if INCIDENTS in seen.topics else None,
-        [each for each in OUTPUTS if each in seen.topics],
+        next(
+            (each.incident_topic for each in installed().values() if each.incident_topic in seen.topics), None
+        ),
+        [each for each in _outputs() if each in seen.topics],
     )
+
+
+def _outputs() -> list[str]:
+    """The topics of pipelines that none of them reads, and that of dead letters."""
+    pipelines = installed().values()
+    inputs = {name for pipeline in pipelines for name in pipeline.inputs}
+    topics = [topic.name for pipeline in pipelines for topic in pipeline.topics]
+    return [name for name in dict.fromkeys((*topics, DEAD_LETTERS)) if name not in inputs]
 
 
 def files_for(call: Call) -> tuple[Path | None, tuple[Path, ...]]:
@@ -112,7 +122,7 @@ def read_spark(
             pipelines.setdefault(name, []).append(row)
     found = [
         _pipeline(directory, name, pipelines.get(name, []), seen)
-        for name in PIPELINES
+        for name in installed()
         if directory is not None or name in pipelines
     ]
     return found, others
@@ -120,7 +130,7 @@ def read_spark(
 
 def _pipeline_of(row: QueryRow, checkpoints: Path | None) -> str | None:
     """The pipeline whose query this is: by its group, or by its checkpoint in the pipelines' directory."""
-    for name in PIPELINES:
+    for name in installed():
         if row.commit_group == _GROUP.format(name):
             return name
         if checkpoints is not None and row.path == str(checkpoints / name):

@@ -11,7 +11,7 @@ export class Refused extends Error {
 }
 
 export const session = {
-  token: "", user: null, login: false, passwords: false, provider: null, tokens: false, clusters: [], read_only: false, version: "", history_fails: false,
+  token: "", user: null, login: false, passwords: false, provider: null, tokens: false, pages: [], clusters: [], read_only: false, version: "", history_fails: false,
 };
 
 /** Wait for the console; where it cannot be reached that is said in words of ours. What was given up stays an `AbortError`. */

@@ -21,6 +21,14 @@ const PAGES = {
 };
 const GROUPS = [["Cluster", ["overview", "topology"]], ["Data", ["topics", "groups", "spark"]],
   ["Operations", ["brokers", "clients", "transactions", "access", "audit", "tokens"]]];
+/** Adds the pages of other packages, which the session names; their scripts come from the console itself. */
+function addPages() {
+  for (const { name, title, script } of session.pages) {
+    if (Object.hasOwn(PAGES, name)) continue;
+    PAGES[name] = [title, () => import(script)];
+    GROUPS[1][1].push(name);
+  }
+}
 /** Whether a page is there at all: tokens are only where assistants log in. */
 const isThere = (page) => page !== "tokens" || session.tokens;
 const AGAIN_MS = 3_000;
@@ -259,6 +267,7 @@ window.addEventListener("keydown", (event) => {
 
 try {
   await begin();
+  addPages();
   await show();
 } catch (error) {
   replace(document.body, h("div", { class: "login" }, refusal(error)));

@@ -7,10 +7,11 @@ specifications imports its implementation only when a pipeline is started, so th
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.spark.settings import PipelineSettings
 
@@ -58,6 +59,16 @@ class BackfillReport:
     """Searches that were given up since they became too large."""
 
 
+def lazily(place: str) -> Callable[..., Any]:
+    """The function at ``module:name``, whose module is imported when the function is called."""
+
+    def call(*arguments: Any) -> Any:
+        module, _, name = place.partition(":")
+        return getattr(importlib.import_module(module), name)(*arguments)
+
+    return call
+
+
 def accept_all(settings: PipelineSettings) -> None:
     """Any settings will do."""
 
@@ -72,7 +83,7 @@ class Pipeline:
     outputs: tuple[str, ...]
     """Topics and tables, as people call them: ``topic ml_user_region``, ``table user_earnings``."""
     start: Callable[[SparkSession, PipelineSettings], StreamingQuery]
-    """Starts the streaming query (its name is the pipeline's) and returns at once."""
+    """Starts the streaming query (its name is the pipeline's) and returns at once; see :func:`lazily`."""
     backfill: Callable[[SparkSession, PipelineSettings, TimeRange], BackfillReport]
     """Works off a range of event time as one batch; running it twice leaves what running it once leaves."""
     check: Callable[[PipelineSettings], None] = accept_all

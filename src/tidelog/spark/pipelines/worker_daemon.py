@@ -37,7 +37,7 @@ def preload() -> None:
 
 
 def _preloaded_by_pipelines() -> list[str]:
-    return [name for pipeline in registry.all_pipelines() for name in pipeline.preload]
+    return [name for pipeline in registry.installed().values() for name in pipeline.preload]
 
 
 if __name__ == "__main__":

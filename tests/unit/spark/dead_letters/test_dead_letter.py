@@ -13,9 +13,6 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tidelog_rewards import events
-from tidelog_rewards.phones.phone_keys import PhoneKey, PhoneKeys, PhoneKeysError
-from tidelog_rewards.phones.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
 
 from tidelog.client.consumer.failure_policy import dead_letter_headers
 from tidelog.records.record_codec import ConsumerRecord
@@ -32,6 +29,9 @@ from tidelog.spark.dead_letters.letter import (
     read_letter,
 )
 from tidelog.spark.dead_letters.redrive import Sending
+from tidelog_rewards import events
+from tidelog_rewards.phones.phone_keys import PhoneKey, PhoneKeys, PhoneKeysError
+from tidelog_rewards.phones.phone_tokens import CLEAR, PhonesWritten, PhoneTokens
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.spark.pipelines.registry import PIPELINES, load
+from tidelog.spark.pipelines.registry import installed, load
 from tidelog.spark.settings import PipelineSettings
 
 
@@ -27,7 +27,7 @@ from tidelog.spark.settings import PipelineSettings
 )
 def test_each_output_has_its_kind(tmp_path: Path, cassandra: str | None, wanted: set[str]) -> None:
     settings = PipelineSettings("localhost:9092", tmp_path, cassandra=cassandra, keyspace="shop")
-    found = {each for name in PIPELINES for each in load(name).stores(settings)}
+    found = {each for name in installed() for each in load(name).stores(settings)}
     assert wanted <= found
     kinds = {"topic", "lake", "sqlite" if cassandra is None else "cassandra"}
     assert {each.partition(" ")[0] for each in found} == kinds

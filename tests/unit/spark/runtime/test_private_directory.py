@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tidelog_rewards.phones.phone_keys import FILE_NAME, ensure_keys
 
 from tidelog.spark.pipelines.status_file import StatusFile
 from tidelog.spark.runtime.private_directory import keep_private, make_private
+from tidelog_rewards.phones.phone_keys import FILE_NAME, ensure_keys
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog_rewards.detection import alert_job
-from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 
 from tidelog.spark.runtime.scratch_directory import remove_leftovers, scratch_directory
 from tidelog.spark.settings import PipelineSettings
+from tidelog_rewards.detection import alert_job
+from tidelog_rewards.jobs.invite_fraud.detector import InviteDetector
 
 _WORKING = """
 import sys

@@ -6,11 +6,9 @@ import pickle
 from pathlib import Path
 
 import pytest
-from tidelog_rewards.jobs.collect.schema import TABLES
 
 from tidelog.errors import ConfigError
 from tidelog.spark.cassandra_options import (
-    EVENT_TABLES,
     OPTIONS,
     PASSWORD_VARIABLE,
     CassandraOptions,
@@ -21,14 +19,16 @@ from tidelog.spark.cassandra_options import (
 )
 from tidelog.spark.pipelines import registry
 from tidelog.spark.settings import PipelineSettings
+from tidelog_rewards.jobs.collect.schema import TABLES
 
 SECRET = "correct horse"
+EVENT_TABLES = registry.load("collect").expiring_tables
 
 
 def parsed(environment: dict[str, str] | None = None, **given: str) -> CassandraOptions:
     """Options by names with _ for the dots."""
     return cassandra_options(
-        {name.replace("_", "."): text for name, text in given.items()}, environment or {}
+        {name.replace("_", "."): text for name, text in given.items()}, environment or {}, EVENT_TABLES
     )
 
 
@@ -121,7 +121,7 @@ def test_files_are_named_absolutely_since_tasks_run_elsewhere(
 )  # fmt: skip
 def test_what_is_wrong_is_refused_in_one_sentence(given: dict[str, str], sentence: str) -> None:
     with pytest.raises(ConfigError) as refused:
-        cassandra_options(given, {})
+        cassandra_options(given, {}, EVENT_TABLES)
     assert sentence in str(refused.value)
     assert SECRET not in str(refused.value)
     assert "\n" not in str(refused.value)

@@ -108,9 +108,8 @@ class Session:
 
 
 def schema(**given: str) -> CassandraSchema:
-    return CassandraSchema(
-        "k", cassandra_options({name.replace("_", "."): text for name, text in given.items()}, {})
-    )
+    options = {name.replace("_", "."): text for name, text in given.items()}
+    return CassandraSchema("k", cassandra_options(options, {}, ("login", "exposure")))
 
 
 def test_what_is_missing_is_made_once() -> None:

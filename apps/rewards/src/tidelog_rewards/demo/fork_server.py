@@ -37,7 +37,7 @@ PRELOADED = (
     "pyspark.sql.worker.create_data_source",
     "pyspark.sql.worker.plan_data_source_read",
     "pyspark.sql.worker.write_into_data_source",
-    "tidelog.spark.write._batch_writer",
+    "tidelog.spark.sinks.record_sink",
     "tidelog.client.admin.admin",
 )
 """Beside what :mod:`tidelog.spark.pipelines.worker_daemon` loads for workers."""

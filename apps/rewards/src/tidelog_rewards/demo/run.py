@@ -65,9 +65,9 @@ shown_to = "viewer"
 
 def run(settings: DemoSettings, console: Console) -> int:
     """Run the main job; returns the exit code."""
-    unknown = [name for name in settings.pipelines if name not in registry.PIPELINES]
+    unknown = [name for name in settings.pipelines if name not in registry.installed()]
     if unknown:
-        raise DemoError(f"there is no pipeline {unknown[0]}: choose from {', '.join(registry.PIPELINES)}")
+        raise DemoError(f"there is no pipeline {unknown[0]}: choose from {', '.join(registry.installed())}")
     if settings.cassandra is not None:
         ContactPoints.parse(settings.cassandra)
     with directory.prepared(settings):
@@ -80,7 +80,7 @@ class Demo:
     def __init__(self, settings: DemoSettings, console: Console) -> None:
         self._settings = settings
         self._console = console
-        self._names = list(settings.pipelines or registry.PIPELINES)
+        self._names = list(settings.pipelines or registry.installed())
         self._watched: dict[str, Watched] = {}
         self._steps = {
             name: Step(label)

@@ -23,7 +23,7 @@ import msgspec
 
 from tidelog.errors import TidelogError
 
-PACKAGED = Path(__file__).parent.parent / "rules.toml"
+PACKAGED = Path(__file__).parent / "rules.toml"
 
 Points = Annotated[int, msgspec.Meta(ge=0, le=100)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]

@@ -14,10 +14,32 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidelog.spark.pipelines.pipeline import BackfillReport, Pipeline, TimeRange
+from pyspark import StorageLevel
+
+from tidelog.spark.dead_letters.dead_letter import write_missing
+from tidelog.spark.pipelines.figures import count_quality
+from tidelog.spark.pipelines.pipeline import BackfillReport, TimeRange
+from tidelog.spark.pipelines.quality import quality_of
+from tidelog.spark.pipelines.query import start_query
+from tidelog.spark.pipelines.source import read_range, read_stream
 from tidelog.spark.settings import PipelineSettings
+from tidelog.spark.sinks import Batch, open_event_tables, open_lake
+from tidelog.spark.sinks.partition_work import work_on_parts
+from tidelog.spark.sinks.record_sink import RecordSink, micro_batch
 from tidelog_rewards import events
-from tidelog_rewards.topics import ALL as TOPICS
+from tidelog_rewards.jobs.collect.schema import TABLES
+from tidelog_rewards.jobs.collect.task_work import (
+    COLUMNS,
+    collecting,
+    files_of,
+    report_of,
+    told_quality,
+    writing_letters,
+)
+from tidelog_rewards.jobs.collect.transform import events_of, in_range, letters_of, rows, with_tokens
+from tidelog_rewards.phones.phone_tokens import PhonesOfSettings
+from tidelog_rewards.pipelines import COLLECT
+from tidelog_rewards.topics import ensure_topics
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,43 +48,20 @@ if TYPE_CHECKING:
     from tidelog_rewards.phones.phone_tokens import PhonesWritten
 
 
-NAME = "collect"
-
-
-def _start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
-    from tidelog.spark.pipelines.query import start_query
-    from tidelog.spark.pipelines.source import read_stream
-    from tidelog_rewards.jobs.collect.task_work import COLUMNS
-
+def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
+    """Start the streaming query."""
     _prepare(settings)
-    stream = read_stream(session, settings, PIPELINE, PIPELINE.inputs).select(*COLUMNS)
-    return start_query(stream.writeStream.foreachBatch(_collecting(settings)), settings, NAME)
+    stream = read_stream(session, settings, COLLECT, COLLECT.inputs).select(*COLUMNS)
+    return start_query(stream.writeStream.foreachBatch(_collecting(settings)), settings, COLLECT.name)
 
 
 def _prepare(settings: PipelineSettings) -> None:
     """A source does not start without its topics."""
-    from tidelog_rewards.topics import ensure_topics
-
-    ensure_topics(settings, (*PIPELINE.inputs, events.DEAD_LETTERS))
+    ensure_topics(settings, (*COLLECT.inputs, events.DEAD_LETTERS))
 
 
 def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     """What is done with each micro-batch. The stores are opened, and unreachable ones told, at once."""
-    from tidelog.spark.pipelines.figures import count_quality
-    from tidelog.spark.pipelines.quality import quality_of
-    from tidelog.spark.sinks import open_event_tables, open_lake
-    from tidelog.spark.sinks.partition_work import work_on_parts
-    from tidelog.spark.sinks.record_sink import RecordSink, micro_batch
-    from tidelog_rewards.jobs.collect.schema import TABLES
-    from tidelog_rewards.jobs.collect.task_work import (
-        collecting,
-        files_of,
-        report_of,
-        told_quality,
-        writing_letters,
-    )
-    from tidelog_rewards.phones.phone_tokens import PhonesOfSettings
-
     lake = open_lake(settings)
     tables = open_event_tables(settings)
     for table in TABLES:
@@ -73,36 +72,30 @@ def _collecting(settings: PipelineSettings) -> Callable[[DataFrame, int], None]:
     phones = PhonesOfSettings(settings)
 
     def collect(records: DataFrame, batch_id: int) -> None:
-        batch = micro_batch(records.sparkSession, PIPELINE.group, batch_id)
+        batch = micro_batch(records.sparkSession, COLLECT.group, batch_id)
         sink = RecordSink(settings, batch)
         write = lake.begin(TABLES)
-        work = collecting(write, tables, NAME, phones.now())
+        work = collecting(write, tables, COLLECT.name, phones.now())
         answers = work_on_parts(records, work, 1, writing_letters(sink))
         lake.commit(write, files_of(answers), batch.batch)
         sink.finish(report_of(answers))
-        count_quality(settings.directory, NAME, quality_of(told_quality(answers)))
+        count_quality(settings.directory, COLLECT.name, quality_of(told_quality(answers)))
 
     return collect
 
 
-def _backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
-    from pyspark import StorageLevel
-
-    from tidelog.spark.dead_letters.dead_letter import write_missing
-    from tidelog.spark.pipelines.source import read_range
-    from tidelog_rewards.jobs.collect.transform import in_range, letters_of, rows
-    from tidelog_rewards.phones.phone_tokens import PhonesOfSettings
-
+def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
+    """Load a range of time into the lake and the tables."""
     _prepare(settings)
     phones = PhonesOfSettings(settings).now()
-    raw = read_range(session, settings, PIPELINE.inputs, time_range)
+    raw = read_range(session, settings, COLLECT.inputs, time_range)
     # A range may be many times the memory: its rows, which several passes read, wait on disk.
     found = in_range(rows(raw), time_range).persist(StorageLevel.DISK_ONLY)
     try:
         return BackfillReport(
             read=found.count(),
             written=_load(found, phones, settings),
-            dead_letters=write_missing(letters_of(found, NAME, phones), settings, PIPELINE.group),
+            dead_letters=write_missing(letters_of(found, COLLECT.name, phones), settings, COLLECT.group),
         )
     finally:
         found.unpersist()
@@ -110,11 +103,7 @@ def _backfill(session: SparkSession, settings: PipelineSettings, time_range: Tim
 
 def _load(found: DataFrame, phones: PhonesWritten, settings: PipelineSettings) -> dict[str, int]:
     """Bring the events of a range into the lake and the tables; rows by output."""
-    from tidelog.spark.sinks import Batch, open_event_tables, open_lake
-    from tidelog_rewards.jobs.collect.schema import TABLES
-    from tidelog_rewards.jobs.collect.transform import events_of, with_tokens
-
-    batch = Batch(f"{PIPELINE.group}-backfill-{uuid.uuid4().hex}", 0)
+    batch = Batch(f"{COLLECT.group}-backfill-{uuid.uuid4().hex}", 0)
     wanted = events_of(found)
     lake = open_lake(settings)
     written = {}
@@ -129,18 +118,3 @@ def _load(found: DataFrame, phones: PhonesWritten, settings: PipelineSettings) -
             counts = tables.upsert_each(TABLES, with_tokens(wanted, phones), "kind", batch)
         written |= {f"table {name}": count for name, count in counts.items()}
     return written
-
-
-PIPELINE = Pipeline(
-    name=NAME,
-    summary="All event logs into a lake of Iceberg tables and into Cassandra; late and repeated events too.",
-    inputs=tuple(kind.topic for kind in events.LOGS),
-    outputs=tuple(f"lake and table {kind.name}" for kind in events.LOGS),
-    start=_start,
-    backfill=_backfill,
-    preload=(
-        "tidelog_rewards.parsing",
-        "tidelog_rewards.jobs.collect.task_work",
-    ),
-    topics=TOPICS,
-)

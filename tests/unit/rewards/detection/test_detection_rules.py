@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 
 import pytest
+
 from tidelog_rewards.detection.detection_rules import (
     NEVER,
     RulesError,

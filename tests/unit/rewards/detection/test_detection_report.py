@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tidelog_rewards.detection.detection_report import read_truth, score
 
 from tidelog.errors import TidelogError
+from tidelog_rewards.detection.detection_report import read_truth, score
 
 
 def incident(rule: str, *users: str, devices: tuple[str, ...] = (), complete: bool = True) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from random import Random
 
 import pyarrow as pa
 import pytest
+
 from tidelog_rewards.detection import alert_state
 from tidelog_rewards.detection.alert_state import (
     STATE_COLUMNS,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as F
+
 from tidelog_rewards.detection.alert_job import lacking
 from tidelog_rewards.events import ACCOUNT_SWITCH_ALERTS, DEAD_LETTERS, INCIDENTS
 

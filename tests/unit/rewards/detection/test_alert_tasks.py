@@ -11,11 +11,11 @@ from pathlib import Path
 import msgspec
 import pyarrow as pa
 from tests.unit.rewards.detecting import RECORDS, WRITTEN, Detecting
+
+from tidelog.spark.write.write_options import write_options
 from tidelog_rewards.detection.alert_tasks import AlertSink, Answer, BatchTask
 from tidelog_rewards.events import DEAD_LETTERS
 from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
-
-from tidelog.spark.write.write_options import write_options
 
 LETTERS = 40
 LETTER_BYTES = 800_000

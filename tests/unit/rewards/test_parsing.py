@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tidelog_rewards import events
 from tidelog_rewards.events import EventKind
 from tidelog_rewards.parsing import (

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from tests.unit.rewards.crafted import Crafted, block_of_many_inviters
+
 from tidelog_rewards.cli.dry_run import phones_of
 from tidelog_rewards.detection.detection_rules import RulesName
 from tidelog_rewards.detection.offline import LogRecord, detect_offline

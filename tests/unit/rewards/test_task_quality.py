@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from tests.unit.rewards.detecting import WRITTEN as FED_AT
 from tests.unit.rewards.detecting import Detecting
+
+from tidelog.spark.pipelines.quality import NOTHING, Quality, quality_of
 from tidelog_rewards import events
 from tidelog_rewards.event_parser import EventParser
 from tidelog_rewards.jobs.account_switch.detector import SwitchDetector
 from tidelog_rewards.task_quality import TaskQuality
-
-from tidelog.spark.pipelines.quality import NOTHING, Quality, quality_of
 
 WRITTEN = datetime(2026, 3, 2, 12, tzinfo=UTC)
 COMMON = {"event_time": "2026-03-02T12:00:00.000Z", "user_id": "ann", "device_id": "d", "ip": "10.0.0.1"}

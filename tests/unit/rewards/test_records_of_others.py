@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from tidelog_rewards.detection.detection_report import names_of, read_alert, rules_of
-from tidelog_rewards.detection.incident_topic import read_incident
-from tidelog_rewards.detection.verdicts import Verdict, read_verdict
 
 from tidelog.spark.dead_letters.letter import Place
 from tidelog.spark.dead_letters.redrive import read_mark, read_place
+from tidelog_rewards.detection.detection_report import names_of, read_alert, rules_of
+from tidelog_rewards.detection.incident_topic import read_incident
+from tidelog_rewards.detection.verdicts import Verdict, read_verdict
 
 INCIDENT = {
     "alert_id": "a",

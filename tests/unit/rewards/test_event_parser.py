@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+
 from tidelog_rewards import event_parser, events
 from tidelog_rewards.event_parser import EventParser
 

@@ -10,6 +10,7 @@ from statistics import mean, pvariance
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from tidelog_rewards.detection.alert_evidence import regular_pause_s, time_text
 
 YEAR_10000_US = round(datetime(9999, 12, 31, tzinfo=UTC).timestamp()) * 1_000_000
