@@ -150,12 +150,16 @@ def _state(call: Call, session: Session) -> SessionState:
         console.login is not None,
         None if console.oidc is None else console.oidc.name,
         console.tokens is not None,
-        [
-            AddedPage(name, page.title, f"/pages/{name}/{page.script.name}")
-            for name, page in installed_pages().items()
-            if page.script is not None
-        ],
+        [] if person is None else _added_pages(),
     )
+
+
+def _added_pages() -> list[AddedPage]:
+    return [
+        AddedPage(name, page.title, f"/pages/{name}/{page.script.name}")
+        for name, page in installed_pages().items()
+        if page.script is not None
+    ]
 
 
 def cluster_names(console: Console, person: Person) -> list[ClusterName]:

@@ -100,6 +100,7 @@ async function show() {
     await showLogin(show);
     return;
   }
+  addPages();
   const { cluster, page, parts } = parse();
   if (!cluster) {
     replace(document.body, h("div", { class: "login" }, h("div", { class: "card" }, h("div", { class: "body stack" },
@@ -267,7 +268,6 @@ window.addEventListener("keydown", (event) => {
 
 try {
   await begin();
-  addPages();
   await show();
 } catch (error) {
   replace(document.body, h("div", { class: "login" }, refusal(error)));
