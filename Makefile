@@ -16,10 +16,10 @@ CODEC := $(TYPED) $(TYPED:.pxd=.py)
 LAST_RESORT := -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run broker cluster console cassandra test chaos lint check format compat bench docs clean
+.PHONY: help setup run broker cluster console cassandra test chaos lint check format compat bench docs nightly seeds properties mutation soak clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## make .venv and install Tidelog and its pipelines with everything the tests need
 
@@ -78,6 +78,21 @@ compat: $(STAMP) ## foreign clients and Kafka's own tools (needs Java, Go, Node 
 
 bench: $(STAMP) ## measure against Apache Kafka on this machine
 	$(BIN)/python -m benchmarks
+
+nightly: ## what takes hours: the four below, chaos and compat; goes on behind a part that fails
+	$(MAKE) --keep-going --no-print-directory seeds properties mutation soak chaos compat
+
+seeds: $(STAMP) ## ten thousand simulated clusters, each night others
+	$(BIN)/python -m tests.simulation.search --first $$(date +%Y%m%d)0000 --seeds 10000
+
+properties: $(STAMP) ## property tests with examples drawn anew; what they find is kept in .hypothesis
+	TIDELOG_HYPOTHESIS=nightly $(BIN)/python -m pytest -q -n 2 --max-worker-restart 0 -m 'hypothesis and not spark' tests
+
+mutation: $(STAMP) ## change the code in one place at a time and see whether a test fails
+	$(BIN)/python -m tests.mutation
+
+soak: $(STAMP) ## half an hour of load: does the broker's memory stay flat?
+	$(BIN)/python -m benchmarks soak --minutes 30
 
 docs: $(STAMP) ## write docs/reference from the option table
 	$(BIN)/python scripts/generate_reference.py

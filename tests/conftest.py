@@ -19,13 +19,24 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase
 
 # How long it takes to draw examples depends on what else the machine does.
 settings.register_profile(
     "repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
-if os.environ.get("TIDELOG_HYPOTHESIS") != "random":
-    settings.load_profile("repeatable")
+# Other examples each time; those that have failed are kept, and tried first.
+settings.register_profile(
+    "nightly",
+    derandomize=False,
+    deadline=None,
+    print_blob=True,
+    database=DirectoryBasedExampleDatabase(Path(__file__).parents[1] / ".hypothesis" / "nightly"),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+_PROFILE = os.environ.get("TIDELOG_HYPOTHESIS", "repeatable")
+if _PROFILE != "random":
+    settings.load_profile(_PROFILE)
 
 MEMORY = Path("/dev/shm")
 ROOM = 4 << 30

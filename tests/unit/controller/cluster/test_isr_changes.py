@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+from unittest.mock import patch
+
 import msgspec
 import pytest
 from tests.unit.controller.cluster.scene import P0, Scene, run
 
 from tidelog.controller.cluster.context import ControllerContext, Leadership, LiveBroker, ReplicaAssignment
-from tidelog.controller.cluster.isr_changes import IsrChange, judge
+from tidelog.controller.cluster.isr_changes import IsrChange, change_isrs, judge
+from tidelog.controller.cluster.leadership_nodes import Written
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.metadata.store import SharedStore, StoreError
 from tidelog.metadata.znodes.znodes import BrokerRegistration, PartitionState
 
 LEADER, EPOCH, VERSION = 1, 5, 9
@@ -49,6 +55,7 @@ def replaced(**fields: object) -> IsrChange:
         (replaced(isr={}), ErrorCode.INVALID_REQUEST),
         (replaced(isr={1: 101, 9: 109}), ErrorCode.INVALID_REQUEST),
         (replaced(recovery_state=1), ErrorCode.INVALID_REQUEST),
+        (replaced(isr={1: 101}, recovery_state=1), ErrorCode.INVALID_REQUEST),
         (replaced(isr={1: 101, 4: 104}), ErrorCode.INELIGIBLE_REPLICA),
         (replaced(isr={1: 101, 5: -1}), ErrorCode.INELIGIBLE_REPLICA),
         (replaced(isr={1: 101, 2: 102, 3: 99}), ErrorCode.INELIGIBLE_REPLICA),
@@ -66,6 +73,18 @@ def test_a_change_is_written_in_the_epoch_of_this_controller() -> None:
     assert judged.state.controller_epoch == 3
 
 
+def test_all_replicas_may_be_in_sync() -> None:
+    context = known()
+    context.put_assignment(P0, ReplicaAssignment((1, 2, 3)))
+    assert isinstance(judge(context, P0, ASKED), Leadership)
+
+
+def test_a_refused_change_is_not_written() -> None:
+    change = replaced(partition_epoch=VERSION - 1)
+    outcomes = asyncio.run(change_isrs(known(), cast(SharedStore, None), {P0: change}))
+    assert outcomes == {P0: ErrorCode.INVALID_UPDATE_VERSION}
+
+
 def test_epochs_that_are_not_said_are_not_checked() -> None:
     assert isinstance(judge(known(), P0, replaced(isr={1: -1, 3: -1})), Leadership)
 
@@ -81,6 +100,33 @@ def test_a_recovering_leader_recovers_with_its_first_change() -> None:
     assert judged.state.leader_recovery_state == 0
     assert judge(context, P0, replaced(recovery_state=1)) is ErrorCode.INVALID_REQUEST
     assert judge(context, P0, replaced(isr={1: 101}, recovery_state=1)) is None
+    both = replaced(isr={1: 101, 2: 102}, recovery_state=1)
+    assert judge(context, P0, both) is ErrorCode.INVALID_REQUEST
+    still = judge(context, P0, replaced(isr={2: 102}, recovery_state=1))
+    assert isinstance(still, Leadership)
+    assert (still.state.isr, still.state.leader_recovery_state) == ((2,), 1)
+
+
+@pytest.mark.parametrize(
+    ("written", "outcome"),
+    [
+        (Written(stale=[P0]), ErrorCode.INVALID_UPDATE_VERSION),
+        (Written(failed={P0: StoreError("/", "it cannot be written")}), ErrorCode.UNKNOWN_SERVER_ERROR),
+    ],
+)
+def test_what_could_not_be_written_is_refused_and_not_remembered(
+    written: Written, outcome: ErrorCode
+) -> None:
+    context = known()
+    before = context.leaderships[P0]
+
+    async def write(*_: object) -> Written:
+        return written
+
+    store = cast(SharedStore, None)
+    with patch("tidelog.controller.cluster.isr_changes.write_leaderships", write):
+        assert asyncio.run(change_isrs(context, store, {P0: ASKED})) == {P0: outcome}
+    assert context.leaderships[P0] is before
 
 
 def test_an_unknown_partition_or_one_being_deleted_is_refused() -> None:
