@@ -21,8 +21,8 @@ from tests.rigs.memory_zookeeper import MemorySession, MemoryZooKeeper
 
 from tidelog.clock import Clock
 from tidelog.config.listeners import Listener
-from tidelog.controller.cluster.channels import OnResponse
 from tidelog.controller.cluster.context import LiveBroker
+from tidelog.controller.cluster.control_batch import OnResponse
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults

@@ -22,7 +22,6 @@ from typer.core import TyperGroup
 import tidelog
 from tidelog import extensions
 from tidelog.cli import failure
-from tidelog.cli.leading_options import behind_command, split_leading
 from tidelog.cli.output import complain, examples, set_headings_in_pipes, silence_stdout
 from tidelog.cli.shared_options import Bootstrap, CommandConfig, JsonOutput
 from tidelog.extensions import Command, Extension
@@ -292,7 +291,7 @@ def _root(
         bool, typer.Option("--headings", help="Name the columns also where output is piped.")
     ] = False,
 ) -> None:
-    """Options before the command; ``leading_options`` has moved all but ``--version`` behind it."""
+    """Options before the command; ``behind_command`` has moved all but ``--version`` behind it."""
 
 
 def _start() -> None:
@@ -363,3 +362,33 @@ def _usage(error: Any) -> int:
     text = str(error.format_message()).rstrip(".")
     complain(f"{text}{'' if text.endswith('?') else ';'} see `{path} --help`")
     return 2
+
+
+TAKE_A_VALUE = {
+    "--bootstrap-server": True,
+    "-b": True,
+    "--command-config": True,
+    "--json": False,
+    "--headings": False,
+}
+"""Options that may be in front of the command, where they mean the same; and whether a value follows."""
+
+
+def split_leading(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """The options in front of the command, and the rest of the command line."""
+    end = 0
+    while end < len(arguments):
+        name, equals, _ = arguments[end].partition("=")
+        if name not in TAKE_A_VALUE:
+            break
+        end += 2 if TAKE_A_VALUE[name] and not equals else 1
+    return arguments[:end], arguments[end:]
+
+
+def behind_command(root: Any, leading: list[str], rest: list[str]) -> list[str]:
+    """The command line with the leading options right behind the names of the command."""
+    command, names = root, 0
+    while names < len(rest) and rest[names] in getattr(command, "commands", {}):
+        command = command.commands[rest[names]]
+        names += 1
+    return [*rest[:names], *leading, *rest[names:]]

@@ -22,9 +22,9 @@ from tidelog.records.compression import (
     XERIAL_HEADER,
     Codec,
     compress,
+    cramjam,
     lz4_strength,
 )
-from tidelog.records.snappy_library import cramjam
 
 if sys.version_info >= (3, 14) and not TYPE_CHECKING:
     from compression import zstd

@@ -36,8 +36,8 @@ from tidelog.records.compression import (
     XERIAL_HEADER_BYTES,
     XERIAL_MAGIC,
     Codec,
+    cramjam,
 )
-from tidelog.records.snappy_library import cramjam
 
 if sys.version_info >= (3, 14) and not TYPE_CHECKING:
     from compression import zstd

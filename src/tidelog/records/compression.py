@@ -18,20 +18,29 @@ clients push of their metrics.
 from __future__ import annotations
 
 import enum
+import functools
 import struct
 import zlib
 from collections.abc import Callable
+from types import ModuleType
 from typing import Final, cast
 
 import lz4.frame
 
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import Buffer
-from tidelog.records.snappy_library import cramjam
 
 
 class DecompressedTooLargeError(CorruptRecordError):
     """Data that hold more than is allowed."""
+
+
+@functools.cache
+def cramjam() -> ModuleType:
+    """The library, loaded when snappy or zstd is first needed: it takes 3 MB."""
+    import cramjam
+
+    return cramjam
 
 
 class Codec(enum.IntEnum):

@@ -116,7 +116,7 @@ class Partition:
         self.topic_id = topic_id
         self.broker_id = broker_id
         self.is_leader = False
-        self.use_log(log)
+        self._take_log(log)
         self.is_internal = topic_partition.topic in INTERNAL_TOPICS
         self.leader = -1
         self.leader_epoch = NO_LEADER_EPOCH
@@ -151,9 +151,11 @@ class Partition:
 
     def use_log(self, log: Log) -> None:
         """Take ``log`` for the partition's own; whether and when it is synced is decided here from now on."""
+        self.count_appends()
+        self._take_log(log)
+
+    def _take_log(self, log: Log) -> None:
         log.appender.flush_on_append = False
-        if hasattr(self, "log"):
-            self.count_appends()
         self.log = log
         self._count_from_here()
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from tidelog.cli import commands
+from tidelog.cli.commands import behind_command, split_leading
 from tidelog.cli.failure import Failure
-from tidelog.cli.leading_options import behind_command, split_leading
 from tidelog.cli.output import Changes
 
 NUMBERS = {"--count", "--limit", "--max-messages", "--num-records"}

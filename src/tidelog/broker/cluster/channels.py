@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from tidelog.broker.cluster.peer_broker import PeerBroker, PeerEndpoint
-from tidelog.controller.cluster.channels import OnResponse
 from tidelog.controller.cluster.context import LiveBroker
+from tidelog.controller.cluster.control_batch import OnResponse
 from tidelog.errors import TidelogError
 from tidelog.wire.api import API_TABLE, ApiKey
 from tidelog.wire.schema import Payload

@@ -23,8 +23,8 @@ from tidelog.broker.coordination.coordinators import Coordinators
 from tidelog.broker.coordination.offset_parts import take_existing, with_refused, write_offsets
 from tidelog.broker.coordination.transaction_verification import Operation
 from tidelog.broker.responses import refuse_each
-from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.offsets import requests
+from tidelog.coordinator.log import told_error
 from tidelog.coordinator.runtime import Producer
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import TopicPartition

@@ -177,6 +177,10 @@ class ProduceRun:
     first_error: Exception | None = None
     windows: list[dict[str, object]] = field(default_factory=list)
     steady: SendFigures | None = None
+    figures: SendFigures = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.figures = SendFigures(self.plan.records, time.monotonic())
 
     async def run(self, options: dict[str, object]) -> int:
         """Send everything, wait for the last acknowledgement, print the summary."""

@@ -5,15 +5,16 @@ StopReplica tells a broker to stop, and perhaps to delete, replicas. They are se
 Kafka: a broker knows itself to be the leader before clients are sent to it.
 
 Pure: the batch reads the context when something is added and when the requests are built; ``state_changes``
-sends.
+sends, through :class:`BrokerChannels`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
 
 from tidelog.config.options.network_options import SECURITY_PROTOCOLS
-from tidelog.controller.cluster.context import LEADER_DURING_DELETE, ControllerContext
+from tidelog.controller.cluster.context import LEADER_DURING_DELETE, ControllerContext, LiveBroker
 from tidelog.ids import ZERO_UUID, TopicPartition
 from tidelog.wire.messages.leader_and_isr import (
     LeaderAndIsrLiveLeader,
@@ -178,3 +179,26 @@ class ControlBatch:
             broker_epoch=self._context.brokers[broker].epoch,
             topic_states=list(topics.values()),
         )
+
+
+OnResponse = Callable[[Payload], None]
+
+
+class BrokerChannels(Protocol):
+    """Ways to all live brokers, this one included.
+
+    Each broker gets its requests one after the other, in the order in which they were handed over, and the
+    next one only when the last is answered. A request is sent again until it is answered or the broker is
+    gone. ``broker/cluster`` has the real channels, tests have others.
+    """
+
+    def set_brokers(self, brokers: Mapping[int, LiveBroker]) -> None:
+        """Hold a channel to each of these; what waits for others, or for an earlier epoch of one, is
+        dropped."""
+
+    def send(self, broker_id: int, request: Payload, on_response: OnResponse) -> None:
+        """Send in turn; ``on_response`` is called with the answer. To a broker that is not held, nothing is
+        sent."""
+
+    def close(self) -> None:
+        """Drop everything."""

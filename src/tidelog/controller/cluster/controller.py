@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 from tidelog.clock import Clock
-from tidelog.controller.cluster.channels import BrokerChannels
 from tidelog.controller.cluster.context import ControllerContext, Leadership, ReplicaAssignment
+from tidelog.controller.cluster.control_batch import BrokerChannels
 from tidelog.controller.cluster.controller_term import ControllerSettings, ControllerTerm
 from tidelog.controller.cluster.events import EventQueue, not_controller
 from tidelog.controller.cluster.isr_changes import IsrChange

@@ -20,7 +20,6 @@ import msgspec
 
 from tidelog.controller.cluster.balance import Balance
 from tidelog.controller.cluster.broker_changes import BrokerChanges
-from tidelog.controller.cluster.channels import BrokerChannels
 from tidelog.controller.cluster.context import (
     ControllerContext,
     Leadership,
@@ -28,7 +27,7 @@ from tidelog.controller.cluster.context import (
     Replica,
     ReplicaAssignment,
 )
-from tidelog.controller.cluster.control_batch import ControlBatch
+from tidelog.controller.cluster.control_batch import BrokerChannels, ControlBatch
 from tidelog.controller.cluster.events import EventQueue
 from tidelog.controller.cluster.isr_changes import IsrChange, change_isrs
 from tidelog.controller.cluster.leadership_nodes import controller_write, read_leaderships

@@ -1,11 +1,19 @@
-"""The groups of one shard, by id. What is here is what records say, or what a join has just begun."""
+"""The groups of one shard, by id, and what all shards share.
+
+What is in :class:`Groups` is what records say, or what a join has just begun.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
+from tidelog.config.broker_config import BrokerConfig
 from tidelog.coordinator.group.group import Group
 from tidelog.errors import ErrorCode, KafkaError
+from tidelog.ids import Uuid
+from tidelog.metadata.group_configs import GroupConfigs
+from tidelog.metadata.image import MetadataImage
 
 
 class Groups:
@@ -46,3 +54,14 @@ class Groups:
 def not_found(group_id: str) -> KafkaError:
     """The refusal for a group that is not there."""
     return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+
+
+class GroupSupport(NamedTuple):
+    """Handed to every shard, so that tests can hand in their own."""
+
+    config: BrokerConfig
+    """Options are read when they are needed, because some change while the broker runs."""
+    group_configs: GroupConfigs
+    image: MetadataImage
+    new_member_uuid: Callable[[], Uuid]
+    """A fresh UUID for a member id."""

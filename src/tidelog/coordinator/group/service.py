@@ -15,11 +15,10 @@ from typing import TypeVar
 
 from tidelog.clock import Clock
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.group import Caller
+from tidelog.coordinator.group.groups import GroupSupport
 from tidelog.coordinator.group.shard import SCHEMAS, GroupShard
-from tidelog.coordinator.group.support import GroupSupport
-from tidelog.coordinator.partitioning import partition_for
+from tidelog.coordinator.log import partition_for, told_error
 from tidelog.coordinator.runtime import Producer, Result, Runtime
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.ids import CONSUMER_OFFSETS_TOPIC, Uuid, random_uuid

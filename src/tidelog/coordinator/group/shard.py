@@ -17,9 +17,8 @@ from tidelog.coordinator.group.classic.protocol import ClassicProtocol
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.protocol import ConsumerProtocol
 from tidelog.coordinator.group.group import Caller, GroupType
-from tidelog.coordinator.group.groups import Groups
+from tidelog.coordinator.group.groups import Groups, GroupSupport
 from tidelog.coordinator.group.offsets.offsets import Offsets, OffsetsPart
-from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.loading.log_replay import ShardFold
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import RecordSchemas, StoredRecord

@@ -273,6 +273,7 @@ class LogWalker:
         self._transactional = self._control = False
         self._key_at = self._key_length = self._value_at = self._value_length = 0
         self._header_at = 0
+        self.open(b"")
 
     def open(self, chunk: bytes) -> None:
         """Begin with a chunk, of which whole batches are walked over; the one before must be done."""
@@ -287,6 +288,7 @@ class LogWalker:
             self.chunk = cython.address(self._chunk_view[0]) if self._chunk_size else cython.NULL
         else:
             self.chunk = chunk
+        self._source = self.chunk
 
     def walk(self) -> bool:
         """Go on; True at the end of the chunk. All events have to be taken before the next call.

@@ -16,8 +16,7 @@ from typing import TypeVar
 
 from tidelog.clock import Clock
 from tidelog.config.broker_config import BrokerConfig
-from tidelog.coordinator.append_error import told_error
-from tidelog.coordinator.partitioning import partition_for
+from tidelog.coordinator.log import partition_for, told_error
 from tidelog.coordinator.runtime import Producer, Result, Runtime, ShardContext
 from tidelog.coordinator.transaction.ending import EndRequest
 from tidelog.coordinator.transaction.listing import TransactionFilter

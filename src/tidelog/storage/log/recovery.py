@@ -26,7 +26,7 @@ from tidelog.storage.log.leader_epochs import LeaderEpochCache
 from tidelog.storage.log.recovery_report import RecoveryReport
 from tidelog.storage.producers.producer_replay import aborted_entry, replay_batch
 from tidelog.storage.producers.producer_state import ProducerState
-from tidelog.storage.segment.large_batches import LARGE_BATCH_BYTES, passes_crc
+from tidelog.storage.segment.batch_reader import LARGE_BATCH_BYTES, passes_crc
 from tidelog.storage.segment.segment import Segment
 from tidelog.storage.segment.time_index import TimestampOffset
 

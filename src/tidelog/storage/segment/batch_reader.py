@@ -1,18 +1,25 @@
 """Walking through the batches of a segment file, of whatever format, a bounded piece at a time.
 
 Every batch is checked: length, format, CRC. What fails raises :class:`CorruptRecordError`: the log is not
-cleaned as long as that is there. Used by ``compaction``; knows nothing of indexes.
+cleaned as long as that is there. Used by ``compaction``, and :func:`passes_crc` by ``recovery``; knows
+nothing of indexes.
 """
 
 from __future__ import annotations
 
 import os
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
+from tidelog.checksum import crc32c
 from tidelog.errors import CorruptRecordError
 from tidelog.records.batch import (
+    ATTRIBUTES_AT,
     HEADER_SIZE,
+    MAGIC_AT,
+    MAGIC_V2,
     BatchHeader,
     batch_size,
     check_crc,
@@ -20,7 +27,25 @@ from tidelog.records.batch import (
     is_known_format,
     iter_batches,
 )
-from tidelog.storage.segment.large_batches import LARGE_BATCH_BYTES, passes_crc
+
+LARGE_BATCH_BYTES: Final = 8 * 1024 * 1024
+"""Larger batches are checked before they are read: a corrupt length may be that of the whole segment."""
+
+_CHUNK: Final = 1024 * 1024
+
+
+def passes_crc(read: Callable[[int, int], bytes], position: int, header: BatchHeader) -> bool:
+    """Whether the batch at ``position`` passes its checksum; ``read(position, size)`` reads the file."""
+    begin, checksum = (ATTRIBUTES_AT, crc32c) if header.magic == MAGIC_V2 else (MAGIC_AT, zlib.crc32)
+    at, end = position + begin, position + header.size_bytes
+    crc = 0
+    while at < end:
+        chunk = read(at, min(_CHUNK, end - at))
+        if not chunk:
+            return False
+        crc = checksum(chunk, crc)
+        at += len(chunk)
+    return crc == header.crc
 
 
 def read_batches(

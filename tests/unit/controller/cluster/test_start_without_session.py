@@ -9,7 +9,7 @@ from tests.rigs.clock import ManualClock
 from tests.rigs.memory_zookeeper import MemoryZooKeeper
 
 from tidelog.broker.cluster.registration import prepare
-from tidelog.controller.cluster.channels import BrokerChannels
+from tidelog.controller.cluster.control_batch import BrokerChannels
 from tidelog.controller.cluster.controller import ClusterController
 from tidelog.controller.cluster.controller_term import ControllerSettings
 from tidelog.controller.topics import TopicDefaults

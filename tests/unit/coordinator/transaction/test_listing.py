@@ -10,7 +10,7 @@ import pytest
 from tests.rigs.memory_log import MemoryLog
 from tests.unit.coordinator.transaction.scene import ORDERS, TX, Scene, added, code
 
-from tidelog.coordinator.partitioning import partition_for
+from tidelog.coordinator.log import partition_for
 from tidelog.coordinator.transaction.listing import TransactionFilter
 from tidelog.coordinator.transaction.state import TransactionState
 from tidelog.coordinator.transaction.transaction import Transaction

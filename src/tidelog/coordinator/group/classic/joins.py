@@ -16,14 +16,13 @@ import uuid
 from functools import partial
 from typing import NamedTuple
 
-from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.member import ClassicMember, Protocols, protocols_of
 from tidelog.coordinator.group.classic.rebalance import Rebalances, Write, generation_response
 from tidelog.coordinator.group.classic.records import metadata_record, new_group_record
 from tidelog.coordinator.group.group import Caller, Group
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
+from tidelog.coordinator.log import told_error
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.scheduling.promise import Promise

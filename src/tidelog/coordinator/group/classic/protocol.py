@@ -11,14 +11,13 @@ from __future__ import annotations
 
 from functools import partial
 
-from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.joins import Joins
 from tidelog.coordinator.group.classic.rebalance import Rebalances
 from tidelog.coordinator.group.classic.records import group_of, metadata_record
 from tidelog.coordinator.group.group import Caller, Group
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
+from tidelog.coordinator.log import told_error
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.scheduling.promise import Promise

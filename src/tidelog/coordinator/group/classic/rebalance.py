@@ -19,12 +19,11 @@ from __future__ import annotations
 import logging
 from functools import partial
 
-from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState
 from tidelog.coordinator.group.classic.member import EMPTY_ASSIGNMENT, ClassicMember
 from tidelog.coordinator.group.classic.records import metadata_record
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
+from tidelog.coordinator.log import told_error
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.join_group import JoinGroupResponse

@@ -31,7 +31,7 @@ from tidelog.coordinator.group.consumer.member_update import MemberUpdate, Updat
 from tidelog.coordinator.group.consumer.migration import Migration, Then
 from tidelog.coordinator.group.consumer.static_members import replace_static, require_instance
 from tidelog.coordinator.group.group import Caller
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import GroupSupport
 from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError, WireError

@@ -14,7 +14,6 @@ import enum
 import logging
 from typing import NamedTuple
 
-from tidelog.coordinator.group.consumer.commit_check import AssignmentEpochCheck, stale
 from tidelog.coordinator.group.consumer.member import (
     ConsumerMember,
     MemberState,
@@ -288,3 +287,31 @@ class ConsumerGroup(Group):
 
     def offsets_expire_from(self, committed_at_ms: int) -> int | None:
         return committed_at_ms
+
+
+class AssignmentEpochCheck(CommitCheck):
+    """The partitions of a commit with an older epoch than its member has (KIP-1251).
+
+    A commit that was sent before the member learned of its new epoch is valid for the partitions that it has
+    owned all the time since.
+    """
+
+    def __init__(self, member: ConsumerMember, epoch: int) -> None:
+        self._member = member
+        self._epoch = epoch
+
+    def check(self, topic: str, topic_id: bytes, partition: int) -> None:
+        owned_since = self._member.owned_since(topic_id, partition)
+        if owned_since is None:
+            raise stale(self._member, f"{topic}-{partition} is neither assigned to it nor being revoked.")
+        if self._epoch < owned_since:
+            raise stale(
+                self._member,
+                f"epoch {self._epoch} is older than its {topic}-{partition}, got at {owned_since}.",
+            )
+
+
+def stale(member: ConsumerMember, why: str) -> KafkaError:
+    """The refusal in the words of the protocol that the member uses."""
+    code = ErrorCode.ILLEGAL_GENERATION if member.uses_classic_protocol else ErrorCode.STALE_MEMBER_EPOCH
+    return KafkaError(code, f"Member {member.member_id}: {why}")

@@ -29,8 +29,7 @@ from tidelog.coordinator.group.consumer.records import assignment_record
 from tidelog.coordinator.group.consumer.regexes import RegexChange
 from tidelog.coordinator.group.consumer.static_members import replace_static, require_instance
 from tidelog.coordinator.group.group import Caller
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
 from tidelog.coordinator.runtime import Result
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError

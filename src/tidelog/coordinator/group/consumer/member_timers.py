@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable
 
 from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember, MemberState
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
 from tidelog.coordinator.runtime import Result, ShardContext
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,6 @@ import logging
 from collections.abc import Callable, Collection
 from typing import TypeVar
 
-from tidelog.coordinator.append_error import told_error
 from tidelog.coordinator.group.classic.group import ClassicGroup, ClassicState, Generation
 from tidelog.coordinator.group.classic.member import ClassicMember, MemberProtocol
 from tidelog.coordinator.group.classic.protocol import ClassicProtocol
@@ -31,8 +30,8 @@ from tidelog.coordinator.group.consumer.records import group_tombstones
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.group.consumer.upgrade import consumer_group_of, creation_records
 from tidelog.coordinator.group.group import Group
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
+from tidelog.coordinator.log import told_error
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.errors import ErrorCode, KafkaError, WireError

@@ -27,8 +27,7 @@ from tidelog.coordinator.group.consumer.replay import ConsumerReplay
 from tidelog.coordinator.group.consumer.targets import TargetAssignments
 from tidelog.coordinator.group.consumer.topics import TopicView
 from tidelog.coordinator.group.group import Caller
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.metadata.feed import ImageDelta

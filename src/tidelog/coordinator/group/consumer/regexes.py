@@ -29,8 +29,7 @@ from tidelog.coordinator.group.consumer.metadata_hash import MetadataHash
 from tidelog.coordinator.group.consumer.records import epoch_record, regex_record, regex_tombstone
 from tidelog.coordinator.group.consumer.subscriptions import ResolvedRegex
 from tidelog.coordinator.group.consumer.topics import TopicView
-from tidelog.coordinator.group.groups import Groups
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import Groups, GroupSupport
 from tidelog.coordinator.runtime import Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.coordinator.sweep import SLICE_MS

@@ -18,7 +18,7 @@ from tidelog.coordinator.group.consumer.group import ConsumerGroup
 from tidelog.coordinator.group.consumer.member import ConsumerMember, TopicIdPartitions
 from tidelog.coordinator.group.consumer.records import target_epoch_record, target_record
 from tidelog.coordinator.group.consumer.topics import TopicView
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import GroupSupport
 from tidelog.coordinator.stored_record import StoredRecord
 from tidelog.ids import Uuid
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from tidelog.coordinator.group.consumer.member import JOIN_EPOCH, LEAVE_EPOCH, STATIC_LEAVE_EPOCH
 from tidelog.coordinator.group.group import GroupType
-from tidelog.coordinator.group.support import GroupSupport
+from tidelog.coordinator.group.groups import GroupSupport
 from tidelog.errors import ErrorCode, KafkaError
 from tidelog.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 

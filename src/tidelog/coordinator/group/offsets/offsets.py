@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from tidelog.coordinator.group.classic.group import ClassicGroup
 from tidelog.coordinator.group.group import Group
-from tidelog.coordinator.group.groups import Groups
+from tidelog.coordinator.group.groups import Groups, GroupSupport
 from tidelog.coordinator.group.offsets.commit_fold import CommitFold
 from tidelog.coordinator.group.offsets.committed_offset import (
     NO_EXPIRY,
@@ -29,7 +29,6 @@ from tidelog.coordinator.group.offsets.committed_offset import (
 from tidelog.coordinator.group.offsets.offset_table import OffsetTable
 from tidelog.coordinator.group.offsets.pending import PendingOffsets
 from tidelog.coordinator.group.offsets.raw_commit import RawCommits
-from tidelog.coordinator.group.support import GroupSupport
 from tidelog.coordinator.loading.log_replay import ShardFold
 from tidelog.coordinator.runtime import Producer, Result, ShardContext
 from tidelog.coordinator.stored_record import StoredRecord
