@@ -75,7 +75,9 @@ PAIRS = (
         "Producer",
         CLIENT / "producer" / "producer.py",
         # A `Producer` starts when it is made, and its `send` waits for room by itself.
-        core_only=frozenset({"start", "start_nowait", "drain", "abort_open_transaction", "look_up_topic"}),
+        core_only=frozenset(
+            {"start", "start_nowait", "drain", "abort_open_transaction", "look_up_topic", "cluster", "sender"}
+        ),
         any_thread=frozenset({"has_fatal_error", "health", "metrics", "ongoing_error"}),
     ),
 )

@@ -15,12 +15,13 @@ that runs inside a poll.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Never, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, Self, TypeVar
 
 from tidelog.client._foreign_methods import (
     ASYNC_CONSUMER,
@@ -89,6 +90,16 @@ _POLL_ON_LOOP_S = 0.1
 T = TypeVar("T")
 
 
+class _Work(NamedTuple):
+    """What a consumer works with from its start on."""
+
+    loop: asyncio.AbstractEventLoop
+    cluster: Cluster
+    fetcher: Fetcher
+    positions: Positions
+    commits: Commits
+
+
 class AsyncConsumer(Generic[K_co, V_co]):
     """Reads records on an asyncio loop; topics are given to ``subscribe`` or ``assign``.
 
@@ -141,7 +152,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._run_callback: Runner = run_here
         self._delivered = DeliveredRecords()
         self._wake_flag = WakeFlag()
-        self._started = False
+        self._started_work: _Work | None = None
         self._closed = False
         self._leaving = False
         self._polling = False
@@ -152,9 +163,19 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._times = ConsumerTimes()
 
     @property
+    def _work(self) -> _Work:
+        if self._started_work is None:
+            raise IllegalStateError("the consumer has not started: call start() first")
+        return self._started_work
+
+    @property
+    def _has_started(self) -> bool:
+        return self._started_work is not None
+
+    @property
     def cluster(self) -> Cluster:
         """The connections to the cluster, once started."""
-        return self._cluster
+        return self._work.cluster
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -174,39 +195,40 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """
         if self._closed:
             raise ClientClosedError("the consumer is closed")
-        if self._started:
+        if self._has_started:
             return
-        self._loop = running_loop("an AsyncConsumer")
-        self._cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
-        self._started = True
+        loop = running_loop("an AsyncConsumer")
+        cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         subscription, wake = self._subscription, self._wake_flag.tell
-        self._ongoing_errors = self._cluster.ongoing_errors
-        self._cluster.updates.on_refused = wake
-        self._fetcher = Fetcher(self._cluster, subscription, self._fetch_config, wake, self._ongoing_errors)
+        cluster.updates.on_refused = wake
+        fetcher = Fetcher(cluster, subscription, self._fetch_config, wake, cluster.ongoing_errors)
         consumer_metrics(
-            self._cluster.metrics,
-            self._fetcher.stats,
+            cluster.metrics,
+            fetcher.stats,
             self._times,
             subscription,
             read_committed=self._fetch_config.read_committed,
-            buffered_bytes=lambda: self._fetcher.buffer.size_bytes,
+            buffered_bytes=lambda: fetcher.buffer.size_bytes,
         )
         self._membership = self._start_membership(
-            self._cluster, subscription, RebalanceCallbacks(subscription, self._call_back)
+            cluster, subscription, RebalanceCallbacks(subscription, self._call_back)
         )
         committed = self._membership.fetch_committed if self._has_group else None
-        self._positions = Positions(
-            self._cluster, subscription, self._fetch_config, committed, wake, self._ongoing_errors
+        self._started_work = _Work(
+            loop,
+            cluster,
+            fetcher,
+            Positions(cluster, subscription, self._fetch_config, committed, wake, cluster.ongoing_errors),
+            Commits(self._membership, subscription, self._interceptors, self._call_back, wake),
         )
-        self._commits = Commits(self._membership, subscription, self._interceptors, self._call_back, wake)
         self._membership.subscribe_wakeups(wake)
         self._membership.subscribe_commits(self._interceptors.on_commit)
         subscription.on_position_change = self._positions_changed
-        self._cluster.subscribe_updates(self._metadata_changed)
-        self._observers.start(self._cluster)
-        self._fetcher.stats.on_change = self._observers.figures_changed
+        cluster.subscribe_updates(self._metadata_changed)
+        self._observers.start(cluster)
+        fetcher.stats.on_change = self._observers.figures_changed
         self._process = os.getpid()
-        await self._cluster.start()
+        await cluster.start()
         self._subscription_changed()
 
     async def close(self, timeout: float = 30.0) -> None:
@@ -227,26 +249,26 @@ class AsyncConsumer(Generic[K_co, V_co]):
             return
         self._closed = True
         self._settle()
-        if not self._started:
+        if not self._has_started:
             return
         deadline = Deadline(timeout * 1000)
         self._wake_flag.tell()
         try:
-            failure = await failure_of(self._commits.flush(deadline))
+            failure = await failure_of(self._work.commits.flush(deadline))
             if self._subscription.is_auto_assigned:
                 self._leaving = True
                 await self._membership.leave(deadline)
             else:
-                await self._commits.close(deadline, self.config.bool("enable.auto.commit"))
+                await self._work.commits.close(deadline, self.config.bool("enable.auto.commit"))
             if failure is not None:
                 raise failure
         finally:
             self._leaving = False
             await self._membership.close()
-            await self._positions.close()
-            await self._fetcher.close(deadline.remaining)
+            await self._work.positions.close()
+            await self._work.fetcher.close(deadline.remaining)
             await self._observers.close(deadline.remaining)
-            await self._cluster.close()
+            await self._work.cluster.close()
             self._interceptors.close()
 
     # Subscribing
@@ -333,7 +355,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """
         self._require_open()
         self._put_back()
-        if self._started and self._subscription.is_auto_assigned:
+        if self._has_started and self._subscription.is_auto_assigned:
             await self._membership.leave(self._deadline(None))
         self._subscription.unsubscribe()
         self._subscription_changed()
@@ -471,9 +493,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
             consumer.wakeup()
         """
         self._wakeup = True
-        if self._started and not self._closed:
+        if self._has_started and not self._closed:
             with contextlib.suppress(RuntimeError):  # another thread has closed it since
-                self._loop.call_soon_threadsafe(self._wake_flag.tell)
+                self._work.loop.call_soon_threadsafe(self._wake_flag.tell)
 
     # Positions
 
@@ -726,10 +748,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         """
         deadline = await self._begin("partitions_for", timeout)
         check_place(topic)
-        if self._cluster.settings.allow_auto_create_topics:
-            known = await self._cluster.topic(topic, allow_auto_create=True, deadline=deadline)
+        if self._work.cluster.settings.allow_auto_create_topics:
+            known = await self._work.cluster.topic(topic, allow_auto_create=True, deadline=deadline)
         else:
-            known = await self._cluster.existing_topic(topic, deadline=deadline)
+            known = await self._work.cluster.existing_topic(topic, deadline=deadline)
         return list(known.partitions.values())
 
     async def list_topics(self, timeout: float | None = None) -> dict[str, list[PartitionMetadata]]:
@@ -750,7 +772,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             print(sorted(await consumer.list_topics()))
         """
         deadline = await self._begin("list_topics", timeout)
-        found = await self._cluster.refresh(None, deadline=deadline)
+        found = await self._work.cluster.refresh(None, deadline=deadline)
         return {
             name: list(topic.partitions.values()) for name, topic in found.topics.items() if not topic.error
         }
@@ -798,10 +820,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
         refuse_keywords("commit", foreign, COMMIT_KEYWORDS)
         deadline = await self._begin("commit", timeout)
         self._settle()
-        await self._commits.run_callbacks()
+        await self._work.commits.run_callbacks()
         began = time.monotonic()
         try:
-            await self._commits.commit(offsets, deadline)
+            await self._work.commits.commit(offsets, deadline)
         finally:
             self._times.commit_sync_s += time.monotonic() - began
 
@@ -825,10 +847,10 @@ class AsyncConsumer(Generic[K_co, V_co]):
             consumer.commit_nowait()
         """
         self._require_open()
-        if not self._started:
+        if not self._has_started:
             raise IllegalStateError("nothing was read yet: poll before committing")
         self._settle()
-        self._commits.commit_nowait(offsets, callback, self._deadline(None))
+        self._work.commits.commit_nowait(offsets, callback, self._deadline(None))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """Return the identity of this consumer in its group, for ``send_offsets_to_transaction``.
@@ -856,7 +878,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             if (problem := consumer.ongoing_error()) is not None:
                 print(problem)
         """
-        return self._ongoing_errors.longest if self._started else None
+        return self._work.cluster.ongoing_errors.longest if self._has_started else None
 
     def health(self, patience: float = PATIENCE_S) -> ConsumerHealth:
         """Return whether this consumer works, for a readiness probe: at once, from memory, from any thread.
@@ -883,14 +905,14 @@ class AsyncConsumer(Generic[K_co, V_co]):
             self._membership.status(),
             ConsumerActivity(
                 unusable,
-                has_metadata=has_begun and self._cluster.updates.version > 0,
+                has_metadata=has_begun and self._work.cluster.updates.version > 0,
                 is_polling=self._polling,
                 polled_at=polled_at or None,
-                fetched_at=self._fetcher.stats.answered_at if has_begun else None,
+                fetched_at=self._work.fetcher.stats.answered_at if has_begun else None,
                 max_poll_interval_s=self.config.int("max.poll.interval.ms") / 1000,
                 isolation=self._fetch_config.isolation_level,
                 held_back=self._delivered.positions(),
-                error=self._ongoing_errors.current if has_begun else None,
+                error=self._work.cluster.ongoing_errors.current if has_begun else None,
             ),
             patience,
         )
@@ -904,7 +926,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         Example:
             print(consumer.metrics().get("records-lag-max"))
         """
-        return self._cluster.metrics.snapshot() if self._started else Figures()
+        return self._work.cluster.metrics.snapshot() if self._has_started else Figures()
 
     async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
         """Return the id by which brokers know this client in its telemetry (KIP-714).
@@ -933,7 +955,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     ) -> dict[TopicPartition, OffsetResult]:
         deadline = await self._begin(call, timeout)
         isolation = self._fetch_config.isolation_level
-        found = await list_offsets(self._cluster, wanted, isolation_level=isolation, deadline=deadline)
+        found = await list_offsets(self._work.cluster, wanted, isolation_level=isolation, deadline=deadline)
         for result in found.values():
             result.raise_for_error()
         return found
@@ -967,21 +989,23 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
         load_pyarrow()
         self._put_back()
-        found = await self._poll(timeout, lambda: self._fetcher.collect_columns(with_headers=with_headers))
+        found = await self._poll(
+            timeout, lambda: self._work.fetcher.collect_columns(with_headers=with_headers)
+        )
         return to_table(found, with_headers=with_headers)
 
     async def _poll_records(
         self, timeout: float, max_records: int | None
     ) -> list[ConsumerRecord[K_co, V_co]]:
         limit = max_records or self._fetch_config.max_poll_records
-        records = await self._poll(timeout, lambda: self._fetcher.collect(limit))
+        records = await self._poll(timeout, lambda: self._work.fetcher.collect(limit))
         return self._interceptors.on_consume(records) if records and self._interceptors else records
 
     async def _poll(self, timeout: float, collect: Callable[[], list[T]]) -> list[T]:
         """What ``collect`` finds, once it finds something, or after ``timeout`` seconds."""
-        if not self._started or self._closed:
+        if not self._has_started or self._closed:
             await self.start()
-        check_loop(self._loop, "an AsyncConsumer")
+        check_loop(self._work.loop, "an AsyncConsumer")
         if self._polling:
             raise IllegalStateError("another task polls this consumer already: one consumer, one poller")
         if self._subscription.type is SubscriptionType.NONE:
@@ -1007,13 +1031,13 @@ class AsyncConsumer(Generic[K_co, V_co]):
         A poll on the loop comes first, and again every tenth of a second: the group has its share in it.
         """
         if (
-            not self._started
+            not self._has_started
             or self._closed
             or self._polling
             or self._wakeup
             or not self._all_settled
             or self._membership.needs_poll
-            or self._commits.has_callbacks
+            or self._work.commits.has_callbacks
         ):
             return 0.0
         return self._polled_at + _POLL_ON_LOOP_S - time.monotonic()
@@ -1028,7 +1052,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if self._needs_loop_in() <= 0:
             return []
         limit = max_records or self._fetch_config.max_poll_records
-        records = self._fetcher.collect_buffered(limit)
+        records = self._work.fetcher.collect_buffered(limit)
         return self._interceptors.on_consume(records) if records and self._interceptors else records
 
     def _poll_columns_buffered(self, *, with_headers: bool) -> list[tuple[TopicPartition, RecordColumns]]:
@@ -1036,30 +1060,30 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if self._needs_loop_in() <= 0 or len(self._delivered):
             return []
         self._subscription.held_back = {}
-        return self._fetcher.collect_columns_buffered(with_headers=with_headers)
+        return self._work.fetcher.collect_columns_buffered(with_headers=with_headers)
 
     async def _prepare(self, deadline: Deadline) -> None:
         """What has to be done before records can be handed out: callbacks, the group, positions."""
         if self._wakeup:
             self._wakeup = False
             raise WakeupError("poll was woken up")
-        if (refusal := self._cluster.updates.take_refusal()) is not None:
+        if (refusal := self._work.cluster.updates.take_refusal()) is not None:
             raise refusal
-        if self._commits.has_callbacks:
-            await self._commits.run_callbacks()
+        if self._work.commits.has_callbacks:
+            await self._work.commits.run_callbacks()
         subscription = self._subscription
         if subscription.is_auto_assigned and (
             subscription.pattern is None or await self._has_metadata(deadline)
         ):
             await self._membership.ensure_active(deadline)
-        self._membership.poll(self._loop.time() * 1000)
+        self._membership.poll(self._work.loop.time() * 1000)
         self._polled_at = time.monotonic()
         if not self._all_settled:
             self._update_positions()
 
     def _update_positions(self) -> None:
-        self._positions.update()
-        error = self._positions.take_error()
+        self._work.positions.update()
+        error = self._work.positions.take_error()
         if error is not None:
             raise error
         self._all_settled = self._subscription.has_all_positions
@@ -1069,9 +1093,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
 
         Waits for them until time is up, or something else ends the wait of a poll.
         """
-        if self._cluster.updates.version:
+        if self._work.cluster.updates.version:
             return True
-        asking = self._loop.create_task(self._cluster.wait_for_update(0, deadline, "all topics"))
+        asking = self._work.loop.create_task(self._work.cluster.wait_for_update(0, deadline, "all topics"))
         asking.add_done_callback(lambda _: self._wake_flag.tell())
         try:
             await self._wake_flag.wait(deadline.remaining)
@@ -1081,7 +1105,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             return False
         finally:
             asking.cancel()
-        return bool(self._cluster.updates.version)
+        return bool(self._work.cluster.updates.version)
 
     async def _wait_for_position(self, partition: TopicPartition, deadline: Deadline) -> None:
         self._wake_flag.clear()
@@ -1097,13 +1121,13 @@ class AsyncConsumer(Generic[K_co, V_co]):
         await self._wake_flag.wait(deadline.remaining)
 
     def _reason(self) -> str:
-        error = self._cluster.updates.last_error or self._ongoing_errors.reason
+        error = self._work.cluster.updates.last_error or self._work.cluster.ongoing_errors.reason
         return "no broker has answered for it" if error is None else str(error)
 
     def _positions_changed(self) -> None:
         self._all_settled = False
         self._observers.figures_changed()
-        self._fetcher.positions_changed()
+        self._work.fetcher.positions_changed()
         self._wake_flag.tell()
 
     def _metadata_changed(self, metadata: ClusterMetadata) -> None:
@@ -1114,13 +1138,13 @@ class AsyncConsumer(Generic[K_co, V_co]):
             self._subscription.match_topics(names)
 
     def _subscription_changed(self) -> None:
-        if not self._started:
+        if not self._has_started:
             return
         self._all_settled = False
-        self._cluster.updates.use_all_topics(self._subscription.type is SubscriptionType.PATTERN)
-        self._cluster.updates.retain_topics(self._subscription.metadata_topics)
-        if self._subscription.pattern is not None and self._cluster.updates.version:
-            self._metadata_changed(self._cluster.metadata)
+        self._work.cluster.updates.use_all_topics(self._subscription.type is SubscriptionType.PATTERN)
+        self._work.cluster.updates.retain_topics(self._subscription.metadata_topics)
+        if self._subscription.pattern is not None and self._work.cluster.updates.version:
+            self._metadata_changed(self._work.cluster.metadata)
         self._positions_changed()
 
     async def _call_back(self, call: Callable[[], object]) -> None:
@@ -1131,7 +1155,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     def _begin_delivery(
         self, records: list[ConsumerRecord[K_co, V_co]]
     ) -> Iterable[ConsumerRecord[K_co, V_co]]:
-        before = self._fetcher.collector.collected
+        before = self._work.fetcher.collector.collected
         self._subscription.held_back = dict(before)
         return self._delivered.start(records, before)
 
@@ -1157,9 +1181,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if timeout is not None:
             check_seconds(call, timeout)
         self._require_open()
-        if not self._started:
+        if not self._has_started:
             await self.start()
-        check_loop(self._loop, "an AsyncConsumer")
+        check_loop(self._work.loop, "an AsyncConsumer")
         return self._deadline(timeout)
 
     def _deadline(self, timeout: float | None) -> Deadline:

@@ -30,7 +30,7 @@ from tidelog.client._network.ongoing_errors import PATIENCE_S
 from tidelog.client._network.retry import Deadline, check_loop, check_seconds, running_loop
 from tidelog.client._telemetry.observers import Observers
 from tidelog.client._type_variables import K, V
-from tidelog.client.errors import ClientClosedError, RequestTimeoutError
+from tidelog.client.errors import ClientClosedError, ClientError, RequestTimeoutError
 from tidelog.client.metadata import PartitionMetadata, check_place
 from tidelog.client.metrics import Figures
 from tidelog.client.options import PRODUCER, ClientConfig
@@ -92,6 +92,14 @@ class _Waiting(NamedTuple):
                 logger.exception("the delivery callback of a record of topic %s failed", record.topic)
 
 
+class _Work(NamedTuple):
+    """What a producer works with from its start on."""
+
+    cluster: Cluster
+    sender: Sender
+    transaction_calls: Transactions
+
+
 class AsyncProducer(Generic[K, V]):
     """Sends records from one event loop.
 
@@ -146,10 +154,30 @@ class AsyncProducer(Generic[K, V]):
             self.send = self.send_path.send  # type: ignore[method-assign]
         self._waiting_bytes = 0
         self._pumps: dict[str, asyncio.Task[None]] = {}
-        self._started = False
+        self._started_work: _Work | None = None
         self._closed = False
         self._process: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def _work(self) -> _Work:
+        if self._started_work is None:
+            raise ClientError("the producer has not started: call start() first")
+        return self._started_work
+
+    @property
+    def _has_started(self) -> bool:
+        return self._started_work is not None
+
+    @property
+    def cluster(self) -> Cluster:
+        """The connections to the cluster, once started."""
+        return self._work.cluster
+
+    @property
+    def sender(self) -> Sender:
+        """The background task that sends batches, once started."""
+        return self._work.sender
 
     # -- life
 
@@ -182,40 +210,37 @@ class AsyncProducer(Generic[K, V]):
         """
         if self._closed:
             raise ClientClosedError("the producer is closed")
-        if self._started:
+        if self._has_started:
             check_loop(self._loop, "an AsyncProducer")
             return
         self._loop = running_loop("an AsyncProducer")
         settings = self._settings
-        self.cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
-        self._started = True
+        cluster = Cluster(self.config.list("bootstrap.servers"), network_settings(self.config))
         requests = None
         if self._transactions is not None:
-            requests = TransactionalRequests(
-                self.cluster, self._transactions, settings.transaction_timeout_ms
-            )
+            requests = TransactionalRequests(cluster, self._transactions, settings.transaction_timeout_ms)
             self._transactions.on_error = self._accumulator.close_open_batches
-        self.outcomes = BatchOutcomes(
+        outcomes = BatchOutcomes(
             self._accumulator,
             self._transactions,
             settings,
             time.monotonic,
             self.stats,
-            self.cluster.ongoing_errors,
+            cluster.ongoing_errors,
         )
-        self.sender = Sender(
-            self.cluster, self._accumulator, self.outcomes, settings, self._transactions, requests
+        sender = Sender(cluster, self._accumulator, outcomes, settings, self._transactions, requests)
+        self._started_work = _Work(
+            cluster,
+            sender,
+            Transactions(self._transactions, requests, self._accumulator, sender, settings.max_block_ms),
         )
-        self._transaction_calls = Transactions(
-            self._transactions, requests, self._accumulator, self.sender, settings.max_block_ms
-        )
-        self._accumulator.wake = self.sender.wake
-        producer_metrics(self.cluster.metrics, self.stats, self.pool, lambda: self.sender.in_flight_requests)
-        self.cluster.subscribe_updates(self._updated)
-        self._observers.start(self.cluster)
+        self._accumulator.wake = sender.wake
+        producer_metrics(cluster.metrics, self.stats, self.pool, lambda: sender.in_flight_requests)
+        cluster.subscribe_updates(self._updated)
+        self._observers.start(cluster)
         self.stats.on_topic = self._observers.figures_changed
-        self.cluster.updates.start()
-        self.sender.start()
+        cluster.updates.start()
+        sender.start()
         self._process = os.getpid()
 
     def _updated(self, metadata: object) -> None:
@@ -236,7 +261,7 @@ class AsyncProducer(Generic[K, V]):
             check_seconds("close", timeout)
         if self._closed:
             return
-        if not self._started:
+        if not self._has_started:
             self._closed = True
             self.send_path.close()
             return
@@ -254,7 +279,7 @@ class AsyncProducer(Generic[K, V]):
                 await self._wait_appended()
                 self._refuse_more()
                 await self._accumulator.wait_flushed()
-                await self._transaction_calls.abort_if_open()
+                await self._work.transaction_calls.abort_if_open()
         except TimeoutError:
             left = len(self._accumulator.incomplete)
             logger.warning("%d batches were not acknowledged when the producer was closed", left)
@@ -268,7 +293,7 @@ class AsyncProducer(Generic[K, V]):
 
     async def _stop(self, timeout: float | None) -> None:
         await self._drop_waiting(ClientClosedError(_CLOSED_BEFORE_SENT))
-        await self._transaction_calls.close()
+        await self._work.transaction_calls.close()
         await self.sender.close()
         await self._observers.close(timeout)
         await self.cluster.close()
@@ -515,7 +540,7 @@ class AsyncProducer(Generic[K, V]):
         """
         if timeout is not None:
             check_seconds("flush", timeout)
-        if not self._started:
+        if not self._has_started:
             return
         try:
             with self.stats.timed("flush_s"):
@@ -568,7 +593,7 @@ class AsyncProducer(Generic[K, V]):
             if (problem := producer.ongoing_error()) is not None:
                 print(problem)
         """
-        return self.cluster.ongoing_errors.longest if self._started else None
+        return self.cluster.ongoing_errors.longest if self._has_started else None
 
     def health(self, patience: float = PATIENCE_S) -> ProducerHealth:
         """Return whether this producer works, for a readiness probe: at once, from memory, from any thread.
@@ -622,7 +647,7 @@ class AsyncProducer(Generic[K, V]):
         Example:
             print(producer.metrics().get("record-send-total"))
         """
-        return self.cluster.metrics.snapshot() if self._started else Figures()
+        return self.cluster.metrics.snapshot() if self._has_started else Figures()
 
     async def client_instance_id(self, timeout: float = 30.0) -> Uuid:
         """Return the id by which brokers know this client in its telemetry (KIP-714).
@@ -763,7 +788,7 @@ class AsyncProducer(Generic[K, V]):
         """
         self._begin_call()
         with self.stats.timed("init_s"):
-            await self._transaction_calls.init()
+            await self._work.transaction_calls.init()
 
     async def begin_transaction(self) -> None:
         """Begin a transaction: all records sent from now on belong to it.
@@ -780,7 +805,7 @@ class AsyncProducer(Generic[K, V]):
         """
         self._begin_call()
         with self.stats.timed("begin_s"):
-            self._transaction_calls.begin()
+            self._work.transaction_calls.begin()
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, OffsetRef], group_metadata: GroupRef
@@ -808,7 +833,7 @@ class AsyncProducer(Generic[K, V]):
         """
         self._begin_call()
         with self.stats.timed("send_offsets_s"):
-            await self._transaction_calls.send_offsets(offsets, group_metadata)
+            await self._work.transaction_calls.send_offsets(offsets, group_metadata)
 
     async def prepare_transaction(self, timeout: float | None = None) -> PreparedTransaction:
         """Write everything that was sent, and leave the transaction open for another program to end.
@@ -837,7 +862,7 @@ class AsyncProducer(Generic[K, V]):
         self._begin_call()
         with self.stats.timed("prepare_s"):
             await self.flush(timeout)
-            return await self._transaction_calls.prepare()
+            return await self._work.transaction_calls.prepare()
 
     async def commit_transaction(self) -> None:
         """Flush, and make everything that the transaction wrote visible at once.
@@ -858,7 +883,7 @@ class AsyncProducer(Generic[K, V]):
         self._begin_call()
         with self.stats.timed("commit_s"):
             await self._wait_appended()
-            await self._transaction_calls.commit()
+            await self._work.transaction_calls.commit()
 
     async def abort_transaction(self) -> None:
         """Discard everything that the transaction wrote: readers of committed records never see it.
@@ -879,7 +904,7 @@ class AsyncProducer(Generic[K, V]):
         self._begin_call()
         with self.stats.timed("abort_s"):
             await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
-            await self._transaction_calls.abort()
+            await self._work.transaction_calls.abort()
 
     async def abort_open_transaction(self) -> None:
         """Abort the transaction unless its commit is under way.
@@ -896,10 +921,10 @@ class AsyncProducer(Generic[K, V]):
             await producer.begin_transaction()
             await producer.abort_open_transaction()
         """
-        if self._transaction_calls.is_committing:
+        if self._work.transaction_calls.is_committing:
             return
         await self._drop_waiting(TransactionAbortedError("the record's transaction was aborted"))
-        await self._transaction_calls.abort_if_open()
+        await self._work.transaction_calls.abort_if_open()
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
