@@ -12,7 +12,8 @@ from tests.rigs.replica_set import ReplicaSet
 
 from tidelog.records.record import Record, encode_batch
 from tidelog.replication.in_sync import LedPartition
-from tidelog.replication.partition import Partition
+from tidelog.replication.partition import ACKS_ALL, Partition
+from tidelog.storage.log_config import LogConfig
 
 LAG_MS = 10_000
 
@@ -148,5 +149,41 @@ def test_a_smaller_set_commits_what_its_replicas_have(tmp_path: Path) -> None:
         assert leader.log.high_watermark == 0, "it is in sync as long as the controller has not put it out"
         leader.isr_changed(leader.leader_epoch, (1,), leader.partition_epoch + 1)
         assert leader.log.high_watermark == 3
+
+    run(tmp_path, test)
+
+
+def test_writes_with_acks_all_need_enough_replicas_in_sync(tmp_path: Path) -> None:
+    def test(replicas: ReplicaSet, leader: Partition, asked: Asked) -> None:
+        for least, takes in ((1, True), (2, True), (3, False)):
+            leader.log.update_config(LogConfig(min_insync_replicas=least))
+            assert leader.takes_writes(ACKS_ALL) is takes
+            assert leader.takes_writes(1)
+        leader.isr_changed(leader.leader_epoch, (1, 2, 3), leader.partition_epoch + 1)
+        assert leader.takes_writes(ACKS_ALL)
+        assert not replicas[2].takes_writes(1)
+
+    run(tmp_path, test)
+
+
+def test_who_had_caught_up_and_is_gone_holds_the_high_watermark_back_no_more(tmp_path: Path) -> None:
+    def test(replicas: ReplicaSet, leader: Partition, asked: Asked) -> None:
+        leader.fetched_by(3, 0, 0)
+        append(leader, 3)
+        leader.fetched_by(2, 3, 0)
+        assert leader.log.high_watermark == 0
+        leader.isr_refused(leader.leader_epoch)
+        assert leader.log.high_watermark == 0, "it may be in sync at any moment"
+        replicas.gone.add(3)
+        leader.brokers_changed()
+        assert leader.log.high_watermark == 3
+
+    run(tmp_path, test)
+
+
+def test_replicas_are_named_with_the_lives_in_which_they_caught_up(tmp_path: Path) -> None:
+    def test(replicas: ReplicaSet, leader: Partition, asked: Asked) -> None:
+        leader.fetched_by(2, 0, 0, broker_epoch=72)
+        assert leader.broker_epochs((1, 2, 3), 71) == {1: 71, 2: 72, 3: -1}
 
     run(tmp_path, test)

@@ -267,3 +267,22 @@ def test_topic_options_reach_the_logs(tmp_path: Path) -> None:
         assert TopicPartition("orders", 0) in scene.log_dirs.logs
 
     run(test, tmp_path)
+
+
+def test_a_log_is_stray_unless_the_metadata_place_this_very_partition_here(tmp_path: Path) -> None:
+    async def test(scene: Scene) -> None:
+        topic_id = scene.put("t", (ME, OTHER), (OTHER, ME), (OTHER,))
+        for index in (0, 1):
+            log = scene.partitions.by_name[TopicPartition("t", index)].log
+            assert not scene.partitions.is_stray(log)
+            log.topic_id = None
+            assert not scene.partitions.is_stray(log), "from before there were topic ids"
+            log.topic_id = random_uuid()
+            assert scene.partitions.is_stray(log), "of a topic of the same name that was deleted"
+            log.topic_id = topic_id
+        elsewhere = scene.log_dirs.get_or_create(TopicPartition("t", 2), topic_id, LogConfig(), is_new=True)
+        assert scene.partitions.is_stray(elsewhere)
+        unknown = scene.log_dirs.get_or_create(TopicPartition("u", 0), None, LogConfig(), is_new=True)
+        assert scene.partitions.is_stray(unknown)
+
+    run(test, tmp_path)
