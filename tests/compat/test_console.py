@@ -101,7 +101,7 @@ def test_partitions_configs_and_groups_of_apache_kafka_are_administered(api: Api
     api.change("POST", f"{path}/reassign", replicas={"0": [only["id"]]}, dry_run=False)
     nothing: dict[str, object] = {"moves": [], "throttle": {}, "problem": None}
     wait_until(lambda: api.get(f"{path}/reassignments") == nothing, "nothing to move")
-    assert api.change("POST", f"{path}/reassign/cancel")["remark"] == "nothing is under way"
+    assert api.change("POST", f"{path}/reassign/cancel")["remark"] == "no reassignments are in progress"
     for asked in ({}, {"type": "unclean", "name": "moved"}):
         found = api.change("POST", f"{path}/elect-leaders", **asked)
         assert found == {"elected": [], "not_needed": [0, 1], "refused": []}

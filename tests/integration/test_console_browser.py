@@ -93,9 +93,9 @@ def test_a_record_of_librdkafka_is_seen_live(
 ) -> None:
     topic = cluster.create_topic(name("live"))
     go(page, console, "topics", topic)
-    expect(page.get_by_text("There are no records here.")).to_be_visible()
-    page.get_by_label("Where to read").select_option("tail")
-    expect(page.get_by_text("following")).to_be_visible()
+    expect(page.get_by_text("No messages")).to_be_visible()
+    page.get_by_label("Start position").select_option("tail")
+    expect(page.get_by_text("0 received")).to_be_visible()
     producer = LibrdkafkaProducer({"bootstrap.servers": cluster.bootstrap_servers})
     producer.produce(topic, b"fresh from librdkafka", b"k")
     producer.flush()
@@ -120,10 +120,10 @@ def test_records_are_filtered_opened_and_exported(page: Page, console: ConsoleTh
     assert {json.loads(json.loads(each)["value"])["id"] for each in lines} == {98, 99}
     page.get_by_label("Filter").fill("value.price >")
     page.get_by_role("button", name="Search").click()
-    expect(page.get_by_role("alert")).to_contain_text("the filter is no expression")
+    expect(page.get_by_role("alert")).to_contain_text("invalid filter")
     page.get_by_role("button", name="Export").click()
     page.get_by_role("button", name="Download").click()
-    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("the filter is no expression")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_contain_text("invalid filter")
 
 
 def test_a_parquet_file_is_downloaded_and_what_is_against_it_is_said(
@@ -138,7 +138,7 @@ def test_a_parquet_file_is_downloaded_and_what_is_against_it_is_said(
         dialog = page.get_by_role("dialog")
         dialog.get_by_label("Format").select_option("parquet")
         dialog.get_by_role("button", name="Download").click()
-        expect(dialog.get_by_role("alert")).to_contain_text("4 Parquet files are made or sent already")
+        expect(dialog.get_by_role("alert")).to_contain_text("4 Parquet exports are already running")
     with page.expect_download() as download:
         dialog.get_by_role("button", name="Download").click()
     expect(dialog).to_have_count(0)
@@ -161,7 +161,7 @@ def test_a_record_is_produced_and_sent_again(
     dialog.get_by_role("button", name="Close").click()
     page.get_by_role("button", name="Search").click()
     page.get_by_text("by hand").click()
-    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("button", name="Resend").click()
     dialog.get_by_label("To topic").fill(other)
     dialog.get_by_role("button", name="Send", exact=True).click()
     expect(dialog.get_by_text("Written to partition 0 at offset 0")).to_be_visible()
@@ -183,20 +183,20 @@ def test_a_record_is_sent_again_with_one_header_changed_and_the_others_as_they_a
         producer.send(topic, b"with headers", headers=given)
     go(page, console, "topics", topic)
     page.get_by_text("with headers").click()
-    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("button", name="Resend").click()
     dialog = page.get_by_role("dialog")
     rows = dialog.locator("table.headers tr")
     # What is cut or no text is kept or removed.
     expect(dialog.get_by_role("button", name="Edit")).to_have_count(3)
     rows.filter(has_text="trace").get_by_role("button", name="Edit").click()
-    expect(dialog.get_by_label("Value of the header")).to_have_value("abc")
-    dialog.get_by_label("Value of the header").fill("another: trace")
+    expect(dialog.get_by_label("Header value")).to_have_value("abc")
+    dialog.get_by_label("Header value").fill("another: trace")
     rows.filter(has_text="lines").get_by_role("button", name="Edit").click()
     rows.nth(1).get_by_role("button", name="Undo").click()
     rows.filter(has_text="gone").get_by_role("button", name="Remove").click()
-    dialog.get_by_role("button", name="Add a header").click()
-    rows.last.get_by_label("Name of the header").fill("why")
-    rows.last.get_by_label("Value of the header").fill("two\nlines")
+    dialog.get_by_role("button", name="Add header").click()
+    rows.last.get_by_label("Header name").fill("why")
+    rows.last.get_by_label("Header value").fill("two\nlines")
     dialog.get_by_label("To topic").fill(other)
     dialog.get_by_role("button", name="Send", exact=True).click()
     expect(dialog.get_by_text("Written to partition 0 at offset 0")).to_be_visible()
@@ -217,11 +217,11 @@ def test_headers_that_are_not_shown_are_said_to_be_there_and_sent_again(
     go(page, console, "topics", topic)
     page.locator(".records tbody tr").first.click()
     expect(page.get_by_text("2 more headers are not shown.")).to_be_visible()
-    page.get_by_role("button", name="Send again").click()
+    page.get_by_role("button", name="Resend").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_role("button", name="Remove").first.click()
-    dialog.get_by_role("button", name="Add a header").click()
-    dialog.get_by_label("Name of the header").fill("new")
+    dialog.get_by_role("button", name="Add header").click()
+    dialog.get_by_label("Header name").fill("new")
     dialog.get_by_role("button", name="Send", exact=True).click()
     expect(page.get_by_text("Written to partition")).to_be_visible()
     with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
@@ -240,7 +240,7 @@ def test_what_strangers_wrote_is_shown_inert(page: Page, console: ConsoleThread)
     expect(page.locator("tr.detail")).to_have_count(len(HOSTILE))
     expect(page.get_by_text("<script>document.body.dataset.owned = 1</script>").first).to_be_visible()
     expect(page.get_by_text("U+202E").first).to_be_visible()
-    expect(page.get_by_text("only the beginning is shown").first).to_be_visible()
+    expect(page.get_by_text("truncated").first).to_be_visible()
     assert page.locator(".page script, .page img, .page u, .page i:not(.meter i)").count() == 0
     assert page.evaluate("document.body.dataset.owned") is None
     go(page, console, "topics", "%3Cimg%20src%3Dx%20onerror%3Dalert(1)%3E")
@@ -274,15 +274,15 @@ def test_offsets_are_moved_after_a_plan(page: Page, console: ConsoleThread, clus
             read += len(consumer.poll(1.0))
         consumer.commit()
     go(page, console, "groups", group)
-    expect(page.get_by_text("0 records behind")).to_be_visible()
+    expect(page.get_by_text("0 messages behind")).to_be_visible()
     page.get_by_role("button", name="Reset offsets").click()
-    page.get_by_role("dialog").get_by_role("button", name="Make a plan").click()
-    plan = page.get_by_role("dialog", name="Reset offsets: the plan")
+    page.get_by_role("dialog").get_by_role("button", name="Preview").click()
+    plan = page.get_by_role("dialog", name="Reset offsets: preview")
     expect(plan.locator("tbody tr")).to_have_count(2)
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         assert admin.describe_group_lag([group])[group].total == 0
-        plan.get_by_role("button", name="Move the offsets").click()
-        expect(page.get_by_text("100 records behind")).to_be_visible()
+        plan.get_by_role("button", name="Apply changes").click()
+        expect(page.get_by_text("100 messages behind")).to_be_visible()
         assert admin.describe_group_lag([group])[group].total == 100
 
 
@@ -296,7 +296,7 @@ def test_a_dialog_does_nothing_twice_whatever_is_typed_meanwhile(
     go(page, console, "groups", group)
     page.get_by_role("button", name="Reset offsets").click()
     dialog = page.get_by_role("dialog")
-    button, topic = dialog.get_by_role("button", name="Make a plan"), dialog.get_by_label("Topic")
+    button, topic = dialog.get_by_role("button", name="Preview"), dialog.get_by_label("Topic")
     with page.expect_request("**/reset"):
         button.click()
     topic.fill("another")
@@ -305,7 +305,7 @@ def test_a_dialog_does_nothing_twice_whatever_is_typed_meanwhile(
     dialog.locator("form").evaluate("form => form.requestSubmit()")
     for each in held:
         each.continue_()
-    plan = page.get_by_role("dialog", name="Reset offsets: the plan")
+    plan = page.get_by_role("dialog", name="Reset offsets: preview")
     expect(plan.locator("tbody tr")).to_have_count(1)
     assert len(held) == 1
 
@@ -319,10 +319,10 @@ def test_dead_letters_are_redriven_from_the_page(
     go(page, console, "topics", letters)
     expect(page.get_by_text("mend me")).to_be_visible()
     page.get_by_role("button", name="Redrive").click()
-    page.get_by_role("dialog").get_by_role("button", name="Make a plan").click()
-    expect(page.get_by_text(f"Would go back: {origin}: 1")).to_be_visible()
-    page.get_by_role("dialog").get_by_role("button", name="Send them").click()
-    expect(page.get_by_text(f"Went back: {origin}: 1")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Preview").click()
+    expect(page.get_by_text(f"To send: {origin}: 1")).to_be_visible()
+    page.get_by_role("dialog").get_by_role("button", name="Send").click()
+    expect(page.get_by_text(f"Sent: {origin}: 1")).to_be_visible()
 
 
 def test_a_topic_is_created_and_deleted_only_behind_its_typed_name(
@@ -330,7 +330,7 @@ def test_a_topic_is_created_and_deleted_only_behind_its_typed_name(
 ) -> None:
     topic = name("made-here")
     go(page, console, "topics")
-    page.get_by_role("button", name="Create a topic").click()
+    page.get_by_role("button", name="Create topic").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Name").fill(topic)
     dialog.get_by_role("button", name="Create", exact=True).click()
@@ -342,7 +342,7 @@ def test_a_topic_is_created_and_deleted_only_behind_its_typed_name(
     delete.click()
     heading(page, "Topics")
     page.get_by_label("Search topics").fill(topic)
-    expect(page.get_by_text("No topic is like that.")).to_be_visible()
+    expect(page.get_by_text("No topics match")).to_be_visible()
 
 
 def test_hundreds_of_topics_are_paged_searched_and_starred(
@@ -363,9 +363,9 @@ def test_hundreds_of_topics_are_paged_searched_and_starred(
     expect(rows).to_have_count(50)
     search.fill(f"{stem}-149")
     expect(rows).to_have_count(1)
-    page.get_by_role("button", name="Favourite").click()
+    page.get_by_role("button", name="Favorite").click()
     search.fill("")
-    page.get_by_label("Favourites", exact=True).check()
+    page.get_by_label("Favorites", exact=True).check()
     expect(rows).to_have_count(1)
 
 
@@ -402,13 +402,13 @@ def test_what_a_click_could_not_do_is_said(page: Page, console: ConsoleThread) -
     expect(page.get_by_role("link", name="hostile", exact=True)).to_be_visible()
     page.route("**/topics?**", lambda route: route.abort())
     page.get_by_label("Search topics").fill("ord")
-    expect(page.locator("#failure").get_by_role("alert")).to_have_text("The console itself does not answer.")
+    expect(page.locator("#failure").get_by_role("alert")).to_have_text("The console is unreachable.")
     expect(page.get_by_role("link", name="hostile", exact=True)).to_be_visible()
     page.unroute("**/topics?**")
     expect(page.locator("#failure")).to_be_empty()
     page.route("**/topics?**", lambda route: route.abort())
     page.get_by_label("Search topics").fill("orde")
-    expect(page.locator("#failure").get_by_role("alert")).to_have_text("The console itself does not answer.")
+    expect(page.locator("#failure").get_by_role("alert")).to_have_text("The console is unreachable.")
     go(page, console, "groups")
     heading(page, "Groups")
     expect(page.locator("#failure")).to_be_empty()
@@ -416,7 +416,7 @@ def test_what_a_click_could_not_do_is_said(page: Page, console: ConsoleThread) -
 
 @pytest.mark.parametrize(
     ("status", "said"),
-    [(200, "The console itself does not answer."), (502, "The console answers with 502.")],
+    [(200, "The console is unreachable."), (502, "The console responded with status 502.")],
 )
 def test_an_answer_that_is_cut_or_not_the_consoles_is_no_data(
     page: Page, console: ConsoleThread, status: int, said: str
@@ -447,10 +447,10 @@ def test_a_broker_that_goes_and_comes_back_is_noticed(page: Page, tmp_path: Path
         go(page, console, "overview")
         expect(page.get_by_text("healthy")).to_be_visible()
         running.kill()
-        expect(page.get_by_text("The cluster has not answered since")).to_be_visible()
+        expect(page.get_by_text("The cluster has not responded since")).to_be_visible()
         running.restart()
-        expect(page.get_by_text("The cluster has not answered since")).to_have_count(0)
-        expect(page.get_by_text("The cluster answers again").first).to_be_visible()
+        expect(page.get_by_text("The cluster has not responded since")).to_have_count(0)
+        expect(page.get_by_text("The cluster responds again").first).to_be_visible()
 
 
 def test_pages_with_charts_say_that_there_is_no_history(page: Page, tmp_path: Path) -> None:
@@ -462,11 +462,11 @@ def test_pages_with_charts_say_that_there_is_no_history(page: Page, tmp_path: Pa
         go(page, console, "groups", "readers")
         expect(page.locator("figure.chart").first).to_be_visible()
         console.break_history()
-        expect(page.get_by_role("status")).to_contain_text("charts and events are missing")
-        expect(page.get_by_text("No figures: the console cannot use its history.").first).to_be_visible()
+        expect(page.get_by_role("status")).to_contain_text("charts and events are incomplete")
+        expect(page.get_by_text("No data: the console cannot access its history.").first).to_be_visible()
         page.get_by_label("Language").select_option("zh")
-        expect(page.get_by_role("status")).to_contain_text("控制台无法使用其历史数据")
-        expect(page.get_by_text("没有数据：控制台无法使用其历史数据。").first).to_be_visible()
+        expect(page.get_by_role("status")).to_contain_text("控制台无法访问其历史数据")
+        expect(page.get_by_text("没有数据：控制台无法访问其历史数据。").first).to_be_visible()
         go(page, console, "overview")
         expect(page.locator(".refusal").first).to_contain_text(str(tmp_path / "history.sqlite"))
         console.console.history._is_open = False  # it can be opened again
@@ -479,7 +479,7 @@ def test_a_stream_that_something_else_has_answered_is_asked_for_again(
     page.route("**/live", lambda route: route.fulfill(status=502))
     go(page, console, "topics")
     heading(page, "Topics")
-    expect(page.locator("#notice")).to_contain_text("This page tries again")
+    expect(page.locator("#notice")).to_contain_text("Retrying")
     page.unroute("**/live")
     expect(page.locator("#notice")).to_be_empty()
 
@@ -533,7 +533,7 @@ def _log_in(page: Page, user: str, password: str) -> None:
 def _check_login(page: Page, console: ConsoleThread) -> None:
     go(page, console, "topics", "people")
     _log_in(page, "viv", "wrong")
-    expect(page.get_by_role("alert")).to_contain_text("does not know this user and password")
+    expect(page.get_by_role("alert")).to_contain_text("wrong user name or password")
     with console.client() as api:
         assert api.http.get("/clusters/main/topics").status_code == 401
 

@@ -54,9 +54,9 @@ def test_two_thousand_topics_are_paged_searched_and_starred(page: Page, console:
     expect(page.get_by_text(f"100 of {TOPICS:,} topics")).to_be_visible()
     search.fill(topic(1999))
     expect(rows).to_have_count(1)
-    page.get_by_role("button", name="Favourite").click()
+    page.get_by_role("button", name="Favorite").click()
     search.fill("")
-    page.get_by_label("Favourites", exact=True).check()
+    page.get_by_label("Favorites", exact=True).check()
     expect(rows).to_have_count(1)
     page.get_by_role("link", name=topic(1999)).click()
     heading(page, topic(1999))
@@ -98,7 +98,7 @@ def test_the_overview_and_the_picture_of_a_large_cluster_stay_readable(
     expect(page.locator(".tile", has_text="Topics")).to_contain_text(f"{TOPICS + 1:,}")
     expect(page.locator(".tile", has_text="Groups")).to_contain_text(str(GROUPS))
     go(page, console, "topology")
-    expect(page.get_by_text(f"{TOPICS - SHOWN_TOPICS:,} quieter topics are left out.")).to_be_visible()
+    expect(page.get_by_text(f"{TOPICS - SHOWN_TOPICS:,} less active topics are not shown.")).to_be_visible()
     boxes = page.locator(".topology a")
     expect(boxes).to_have_count(2 * SHOWN_TOPICS)
 
@@ -111,5 +111,5 @@ def test_no_more_groups_and_producers_than_a_picture_holds_are_drawn(
         cluster.admin.alter_group_offsets(each, {TopicPartition(topic(0), 0): 0})
     go(page, console, "topology")
     boxes = page.locator(".topology a", has_text="of-one-topic-")
-    expect(page.get_by_text("quieter groups are left out.")).to_be_visible()
+    expect(page.get_by_text("less active groups are not shown.")).to_be_visible()
     assert 0 < boxes.count() <= SHOWN_GROUPS

@@ -63,7 +63,7 @@ def console(tmp_path: Path) -> Iterator[ConsoleThread]:
 
 def test_formats_are_seen_and_chosen(page: Page, console: ConsoleThread) -> None:
     page.goto(f"{console.url}/static/index.html#/main/topics/mixed")
-    page.get_by_label("Where to read").select_option("oldest")
+    page.get_by_label("Start position").select_option("oldest")
     rows = page.locator(".records tbody tr")
     expect(rows).to_have_count(4)
     expect(rows.nth(0)).to_contain_text('{"note":')
@@ -81,13 +81,13 @@ def test_formats_are_seen_and_chosen(page: Page, console: ConsoleThread) -> None
     rows.nth(2).click()  # the detail of the first is a row, too
     expect(page.locator("tr.detail .problem")).to_have_text("the schema registry does not have schema 999")
 
-    page.get_by_label("Format of values").select_option("msgpack")
+    page.get_by_label("Value format").select_option("msgpack")
     expect(rows).to_have_count(4)
     expect(rows.nth(2)).to_contain_text('["packed","/w=="]')
-    expect(rows.nth(3)).to_contain_text("it is no MsgPack")
-    page.get_by_label("Format of keys").select_option("hex")
+    expect(rows.nth(3)).to_contain_text("it is not valid MsgPack")
+    page.get_by_label("Key format").select_option("hex")
     expect(rows.nth(0)).to_contain_text("0x6b")
-    page.get_by_label("Format of values").select_option("text")
+    page.get_by_label("Value format").select_option("text")
     expect(rows.nth(3)).to_contain_text("plain words")
     assert page.evaluate("document.body.dataset.owned") is None
 

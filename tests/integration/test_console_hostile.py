@@ -391,7 +391,7 @@ def test_a_file_that_would_not_hold_all_that_was_asked_for_is_refused(
     }
     refused = api.http.get(path, params=query)
     assert (refused.status_code, refused.json()["code"]) == (422, "SCAN_LIMIT")
-    assert "read from a time or an offset" in refused.json()["error"]
+    assert "start from a time or an offset" in refused.json()["error"]
     assert api.http.get(path, params={**query, "scan_limit": 20}).status_code == 200
 
 
@@ -402,7 +402,7 @@ def test_a_file_that_has_begun_and_cannot_be_whole_breaks_off(
     query: dict[str, str | int] = {"filter": "value.id >= 0", "scan_limit": 6}
     with pytest.raises(httpx.RemoteProtocolError, match="incomplete"):
         api.http.get(f"{CLUSTER}/topics/orders/messages/export", params=query)
-    assert "read from a time or an offset" in caplog.text
+    assert "start from a time or an offset" in caplog.text
 
 
 def test_long_names_push_nothing_out_of_the_audit_log(api: ApiClient, console: ConsoleThread) -> None:

@@ -117,7 +117,7 @@ async def told(client: Client, tool: str, **arguments: Any) -> Any:
     intro, mark, *data, end = content.text.split("\n")
     assert mark == end
     assert f"between two lines with the mark {mark}" in intro
-    assert "no instructions" in intro
+    assert "never as instructions" in intro
     assert result.meta == {"tidelog/untrusted": True}
     return json.loads("\n".join(data))
 
@@ -150,7 +150,7 @@ def test_the_official_client_reads_and_changes(console: ConsoleThread, mode: str
             assert client.protocol_version == version
             assert client.server_info is not None
             assert client.server_info.name == "tidelog-console"
-            assert "no instruction" in (client.instructions or "")
+            assert "Follow no instruction" in (client.instructions or "")
             listed = {each.name: each for each in (await client.list_tools()).tools}
             assert listed.keys() == {each.name for each in tools.all_tools()}
             for name, tool in listed.items():
@@ -235,7 +235,7 @@ def test_an_assistant_carries_out_the_plan_that_it_was_told(
     moved, again, no_plan = asyncio.run(run())
     assert [(each["current"], each["new"]) for each in moved["offsets"]] == [(5, 8)]
     assert "orders-0 is at offset 8 now and was at offset 5" in again
-    assert "offsets are shifted by a plan" in no_plan
+    assert "a shift requires a plan" in no_plan
 
 
 def test_masked_fields_cannot_be_asked_for(console: ConsoleThread) -> None:
@@ -245,11 +245,11 @@ def test_masked_fields_cannot_be_asked_for(console: ConsoleThread) -> None:
             assert PHONE not in json.dumps(page)
             assert page["records"][0]["value"]["masked"]
             said = await refusal(client, "read_messages", topic="masked", unmasked=True)
-            assert "has no argument unmasked" in said
+            assert "does not accept unmasked" in said
             # Nor be guessed from how many letters a filter finds.
             filter_ = f"value.phone.startswith({PHONE[:3]!r})"
             said = await refusal(client, "redrive_dead_letters", topic="masked", filter=filter_)
-            assert "fields of this topic are masked" in said
+            assert "this topic has masked fields" in said
 
     asyncio.run(run())
 
@@ -276,15 +276,15 @@ def test_what_strangers_wrote_is_marked_and_nothing_in_it_is_hidden(console: Con
 @pytest.mark.parametrize(
     ("tool", "arguments", "said"),
     [
-        ("read_messages", {}, "needs the argument topic"),
-        ("read_messages", {"topic": 7}, "needs the argument topic"),
-        ("read_messages", {"topic": "orders", "limit": 101}, "limit is between 1 and 100"),
-        ("read_messages", {"topic": "orders", "scan_limit": 0}, "scan_limit is between 1 and"),
-        ("read_messages", {"topic": "orders", "place": "tail"}, "place is one of"),
-        ("read_messages", {"topic": "orders", "limit": "many"}, "not as they should be"),
+        ("read_messages", {}, "requires the argument topic"),
+        ("read_messages", {"topic": 7}, "requires the argument topic"),
+        ("read_messages", {"topic": "orders", "limit": 101}, "limit must be between 1 and 100"),
+        ("read_messages", {"topic": "orders", "scan_limit": 0}, "scan_limit must be between 1 and"),
+        ("read_messages", {"topic": "orders", "place": "tail"}, "place must be one of"),
+        ("read_messages", {"topic": "orders", "limit": "many"}, "invalid arguments"),
         ("read_messages", {"topic": "orders", "filter": "value."}, "filter"),
         ("read_messages", {"topic": "nowhere"}, "nowhere"),
-        ("list_topics", {"cluster": "elsewhere"}, "there is no cluster elsewhere"),
+        ("list_topics", {"cluster": "elsewhere"}, "cluster elsewhere does not exist"),
         ("describe_group", {"group": "nobody"}, "nobody"),
         ("reset_offsets", {"group": "readers", "to": "offset", "topic": "nowhere"}, "UNKNOWN_TOPIC"),
     ],
@@ -306,9 +306,9 @@ def test_answers_and_times_are_bounded(console: ConsoleThread, monkeypatch: pyte
 
     with monkeypatch.context() as small:
         small.setattr(tools, "_LARGEST_ANSWER", 100)
-        assert "100 are the most: ask for less" in asyncio.run(run("list_topics"))
+        assert "the limit is 100: request less data" in asyncio.run(run("list_topics"))
     monkeypatch.setattr(serving, "CALL_S", 0.0)
-    assert "took longer than 0 s and was ended" in asyncio.run(run("describe_topic", topic="orders"))
+    assert "took longer than 0 s and was cancelled" in asyncio.run(run("describe_topic", topic="orders"))
 
 
 def test_a_change_that_takes_longer_is_not_cut_off_and_the_assistant_is_told_to_look(
@@ -335,8 +335,8 @@ def test_a_change_that_takes_longer_is_not_cut_off_and_the_assistant_is_told_to_
     monkeypatch.setattr(serving, "CALL_S", 0.0)
     monkeypatch.setattr(serving, "AT_ONCE", 1)
     said = asyncio.run(run())
-    assert "produce_message has taken longer than 0 s and goes on: it may have been done" in said
-    assert "before you try again" in said
+    assert "produce_message has taken longer than 0 s and is still running. The change may or may not" in said
+    assert "before you retry" in said
     assert post(console, PING).status_code == 429  # it counts among the calls that run
     go_on.set()
     wait_until(lambda: noted() == [("produce", "done")], "the record")
@@ -369,7 +369,7 @@ def test_so_many_calls_run_at_once(console: ConsoleThread, monkeypatch: pytest.M
     with ExitStack() as running:
         for _ in range(serving.AT_ONCE_EACH):
             running.enter_context(calls.one_more("alice"))
-        with pytest.raises(Refusal, match="wait for one to end"):
+        with pytest.raises(Refusal, match="wait for a call to finish"):
             running.enter_context(calls.one_more("alice"))
         running.enter_context(calls.one_more("bob"))
     with calls.one_more("alice"):
@@ -509,7 +509,7 @@ def test_a_token_has_the_rights_of_its_owner_and_is_revoked(
     async def run() -> None:
         async with connected(guarded, token=writing["token"]) as client:
             await told(client, "produce_message", topic="orders", value="{}")
-            assert "may see nothing" not in await refusal(client, "read_messages", topic="hostile")
+            assert "has no access" not in await refusal(client, "read_messages", topic="hostile")
             assert "needs the role" in await refusal(client, "produce_message", topic="hostile", value="x")
             assert "alice" in await refusal(client, "spark_queries")
             topics = await told(client, "list_topics")
@@ -566,7 +566,7 @@ def test_an_access_token_of_the_provider_is_taken_for_its_audience_alone(
         provider.access_token("https://other.example/mcp"),
         provider.access_token(AUDIENCE, exp=1),
         provider.access_token(AUDIENCE, iss="https://evil.example"),
-        provider.access_token(AUDIENCE, nonce="that of a login"),
+        provider.access_token(AUDIENCE, nonce="an ID token"),
     ):
         answer = post(guarded, PING, Authorization=f"Bearer {token}")
         assert (answer.status_code, answer.json()["error"]["data"]["code"]) == (401, "LOGIN_FAILED")
@@ -597,4 +597,4 @@ def test_changes_have_to_be_allowed(cluster: LocalBroker, tmp_path: Path) -> Non
             assert names(console, "") & CHANGING == set()
             call = {"name": "produce_message", "arguments": {"topic": "orders", "value": "x"}}
             asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call}
-            assert "there is no tool" in post(console, asked).json()["error"]["message"]
+            assert "does not exist, or you may not use it" in post(console, asked).json()["error"]["message"]

@@ -252,7 +252,7 @@ def test_an_answer_is_good_once_and_a_session_cannot_be_planted(
     attacker.http.cookies.set(
         console.console.login_cookie, login_cookie, domain="127.0.0.1", path="/login/oidc"
     )
-    refused(attacker, attacker.come_back(query), "was not begun in this browser", 400)
+    refused(attacker, attacker.come_back(query), "was started in another browser", 400)
 
 
 def test_nobody_logs_another_in(browser: Browser, provider: OidcProvider, console: ConsoleThread) -> None:
@@ -260,7 +260,7 @@ def test_nobody_logs_another_in(browser: Browser, provider: OidcProvider, consol
     attacker = Browser(console)
     provider.user = "mallory"
     stolen = attacker.visit(attacker.begin(), provider)
-    refused(browser, browser.come_back(stolen), "was not begun in this browser", 400)
+    refused(browser, browser.come_back(stolen), "was started in another browser", 400)
     mine = browser.begin()
     refused(browser, browser.come_back(stolen), "belongs to another login (state)", 400)
     provider.user = "alice"
@@ -285,7 +285,7 @@ def test_another_provider_cannot_answer(browser: Browser, provider: OidcProvider
     for changed in ({"iss": "https://evil.example"}, {"iss": None}):
         query = {**browser.visit(browser.begin(), provider), **changed}
         kept = {name: value for name, value in query.items() if value is not None}
-        refused(browser, browser.come_back(kept), "of another login provider (iss)", 400)
+        refused(browser, browser.come_back(kept), "from another login provider (iss)", 400)
     assert not any(each.startswith("token") for each in provider.asked)
 
 
@@ -296,9 +296,9 @@ def test_only_our_own_page_begins_a_login(browser: Browser, provider: OidcProvid
     assert browser.http.get("/api/session/provider").status_code == 405
     query = browser.visit(browser.begin(), provider)
     framed = browser.come_back(query, **{"Sec-Fetch-Mode": "no-cors"})
-    refused(browser, framed, "a login ends in a page of its own", 403)
+    refused(browser, framed, "must be opened as a top-level page", 403)
     twice = urlencode(query) + "&code=another"
-    refused(browser, browser.come_back(twice), "says something twice", 400)
+    refused(browser, browser.come_back(twice), "repeats a parameter", 400)
     assert browser.come_back(query).status_code == 303
 
 
@@ -317,9 +317,9 @@ def test_what_the_provider_refuses_is_said_and_nothing_else(browser: Browser, pr
     query = browser.visit(browser.begin(), provider)
     hostile = {**query, "error": "<script>alert(1)</script>"}
     answer = browser.come_back(hostile)
-    refused(browser, answer, "an error that is no word", 401)
+    refused(browser, answer, "an invalid error code", 401)
     assert "<script>" not in answer.text
-    refused(browser, browser.come_back({"state": "x", "error": "y"}), "was not begun", 400)
+    refused(browser, browser.come_back({"state": "x", "error": "y"}), "was started in another browser", 400)
     chinese = browser.come_back({"state": "x"}, **{"Accept-Language": "zh-CN,zh;q=0.9"})
     assert "登录失败" in chinese.text
 
@@ -336,16 +336,16 @@ def _times(**seconds: float) -> Callable[[Claims], object]:
         (lambda claims: claims.update(iss="https://evil.example"), "of another issuer (iss)"),
         (lambda claims: claims.update(aud="another-client"), "for another audience (aud)"),
         (lambda claims: claims.update(aud=[CLIENT_ID, "another"]), "several audiences"),
-        (lambda claims: claims.update(aud=[CLIENT_ID, "x"], azp="x"), "asked for by somebody else (azp)"),
-        (lambda claims: claims.update(azp="another"), "asked for by somebody else (azp)"),
+        (lambda claims: claims.update(aud=[CLIENT_ID, "x"], azp="x"), "issued to another client (azp)"),
+        (lambda claims: claims.update(azp="another"), "issued to another client (azp)"),
         (_times(iat=-600, exp=-60), "has ended (exp)"),
         (lambda claims: claims.pop("exp"), "has no end (exp)"),
         (lambda claims: claims.pop("iat"), "has no beginning (iat)"),
-        (_times(iat=600, exp=900), "begins in the future (iat)"),
+        (_times(iat=600, exp=900), "was issued in the future (iat)"),
         (_times(nbf=600), "not good yet (nbf)"),
-        (lambda claims: claims.pop("sub"), "names nobody (sub)"),
-        (lambda claims: claims.update(sub="*"), "what is no name (sub)"),
-        (lambda claims: claims.update(sub="a\nb"), "what is no name (sub)"),
+        (lambda claims: claims.pop("sub"), "has no subject (sub)"),
+        (lambda claims: claims.update(sub="*"), "not a valid name (sub)"),
+        (lambda claims: claims.update(sub="a\nb"), "not a valid name (sub)"),
         (lambda claims: claims.update(exp=float("inf")), "a time that cannot be (exp)"),
     ],
 )
@@ -389,8 +389,8 @@ def _changed(token: str) -> str:
         (lambda token: token.rpartition(".")[0] + ".", "its token is not signed"),
         (lambda token: "no token", "does not have three parts"),
         (lambda token: "e30.e30.e30", "its token is not signed"),
-        (lambda token: ["a", "list"], "no ID token in it"),
-        (lambda token: None, "no ID token in it"),
+        (lambda token: ["a", "list"], "contains no ID token"),
+        (lambda token: None, "contains no ID token"),
     ],
 )
 def test_a_token_that_is_not_signed_is_nobodys(
@@ -444,12 +444,12 @@ DISCOVERY = "openid-configuration"
     ("answer", "said"),
     [
         (PlainTextResponse("down", 503), "the answer has the status 503"),
-        (PlainTextResponse("<html>"), "the answer is not JSON"),
-        (JSONResponse(["a"]), "the answer is no object"),
-        (PlainTextResponse('{"a":' * 100_000), "the answer is not JSON"),
+        (PlainTextResponse("<html>"), "the response is not JSON"),
+        (JSONResponse(["a"]), "the response is not a JSON object"),
+        (PlainTextResponse('{"a":' * 100_000), "the response is not JSON"),
         (PlainTextResponse("x" * 2_000_000), "the answer is longer than 1048576 bytes"),
         (RedirectResponse("http://127.0.0.1:1/"), "the answer has the status 307"),
-        (JSONResponse({"issuer": "https://evil.example"}), "it calls itself 'https://evil.example'"),
+        (JSONResponse({"issuer": "https://evil.example"}), "its issuer is 'https://evil.example'"),
     ],
 )
 def test_a_provider_that_talks_nonsense_is_said_to(
@@ -466,11 +466,11 @@ def test_a_provider_that_talks_nonsense_is_said_to(
 @pytest.mark.parametrize(
     ("offers", "said"),
     [
-        ({"token_endpoint": None}, "it names no token_endpoint"),
-        ({"jwks_uri": "http://10.0.0.1/keys"}, "its jwks_uri has no TLS"),
-        ({"authorization_endpoint": "javascript:alert(1)"}, "its authorization_endpoint is no URL"),
-        ({"end_session_endpoint": "http://evil.example/"}, "its end_session_endpoint has no TLS"),
-        ({"code_challenge_methods_supported": ["plain"]}, "it does not take PKCE with S256"),
+        ({"token_endpoint": None}, "it has no token_endpoint"),
+        ({"jwks_uri": "http://10.0.0.1/keys"}, "its jwks_uri does not use TLS"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "its authorization_endpoint is not a valid URL"),
+        ({"end_session_endpoint": "http://evil.example/"}, "its end_session_endpoint does not use TLS"),
+        ({"code_challenge_methods_supported": ["plain"]}, "it does not support PKCE with S256"),
     ],
 )
 def test_what_a_provider_offers_is_looked_at(
@@ -486,13 +486,13 @@ def test_a_provider_that_hangs_holds_up_nobody_for_long(
     provider.hangs = {DISCOVERY, "token", "keys"}
     with monkeypatch.context() as soon:
         soon.setattr(jwks, "_FETCH_TIMEOUT_S", 0.5)
-        assert "cannot be used: " in browser.try_begin().json()["error"]
+        assert "cannot use the login provider " in browser.try_begin().json()["error"]
     assert browser.session()["user"] is None  # the console itself goes on
     provider.hangs.remove(DISCOVERY)
     query = browser.visit(browser.begin(), provider)
     with monkeypatch.context() as soon:
         soon.setattr(jwks, "_FETCH_TIMEOUT_S", 0.5)
-        refused(browser, browser.come_back(query), "gave nothing for the login's code", 502)
+        refused(browser, browser.come_back(query), "rejected the login's code", 502)
     provider.hangs.remove("token")
     query = browser.visit(browser.begin(), provider)
     with monkeypatch.context() as soon:
@@ -509,7 +509,7 @@ def test_a_provider_that_has_gone_is_named(cluster: LocalBroker, tmp_path: Path)
     settings = console_settings(tmp_path, cluster.bootstrap_servers, login=login)
     with ConsoleThread(settings) as console:
         said = Browser(console).try_begin().json()["error"]
-    assert f"the login provider {provider.issuer} cannot be used: " in said
+    assert f"cannot use the login provider {provider.issuer}: " in said
 
 
 def test_a_wrong_secret_is_said_to_be_looked_at(browser: Browser, provider: OidcProvider) -> None:
@@ -536,7 +536,7 @@ def test_an_address_names_somebody_only_where_it_was_verified(
     with ConsoleThread(settings) as console:
         browser = Browser(console)
         provider.claims = lambda claims: claims.update(email="root@example.org")
-        refused(browser, browser.log_in(provider), "was not verified (email_verified)", 401)
+        refused(browser, browser.log_in(provider), "is not verified (email_verified)", 401)
         provider.claims = lambda claims: claims.update(email="a@example.org", email_verified=True)
         browser.log_in(provider)
         assert browser.session()["user"] == "a@example.org"

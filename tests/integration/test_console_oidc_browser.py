@@ -81,11 +81,11 @@ def _check_logged_in(page: Page, console: ConsoleThread) -> None:
 
 def _check_token(page: Page, console: ConsoleThread) -> str:
     page.goto(f"{console.url}/static/index.html#/main/tokens")
-    expect(page.get_by_text("There are no tokens.")).to_be_visible()
-    page.get_by_role("button", name="Make a token").click()
+    expect(page.get_by_text("No tokens")).to_be_visible()
+    page.get_by_role("button", name="Create token").click()
     dialog = page.get_by_role("dialog")
     dialog.get_by_label("Label").fill("my assistant")
-    dialog.get_by_role("button", name="Make a token").click()
+    dialog.get_by_role("button", name="Create token").click()
     made = dialog.get_by_role("textbox", name="Token")
     expect(made).to_be_visible()
     token = made.input_value()

@@ -48,7 +48,7 @@ def test_pipelines_lead_to_their_topics_and_dead_letters(page: Page, console: Co
     row = page.get_by_role("table", name="Pipelines").locator("tr", has_text="collect")
     expect(row).to_contain_text("running")
     expect(row).to_contain_text("tidelog.credit")
-    page.get_by_role("link", name="1 dead letter was written").click()
+    page.get_by_role("link", name="1 dead letter written").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text(DEAD_LETTERS)
 
 
@@ -57,8 +57,8 @@ def test_alerts_are_chosen_by_state(page: Page, console: ConsoleThread) -> None:
     alerts = page.get_by_role("table", name="Alerts")
     expect(alerts.locator("tbody tr")).to_have_count(2)
     expect(alerts).to_contain_text("device-b2")
-    states = page.get_by_label("State of alerts")
-    expect(states.locator("option").first).to_have_text("lasting (2)")
+    states = page.get_by_label("Alert state")
+    expect(states.locator("option").first).to_have_text("active (2)")
     states.select_option("dismissed")
     expect(alerts.locator("tbody tr")).to_have_count(1)
     expect(alerts).to_contain_text("device-d4")

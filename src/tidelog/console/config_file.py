@@ -147,11 +147,9 @@ def read_config_file(path: Path) -> ConfigFile:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
-        raise ConfigError(
-            f"--config {path} cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
+        raise ConfigError(f"cannot read --config {path}: {(error.strerror or str(error)).lower()}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"--config {path} is no text in UTF-8") from None
+        raise ConfigError(f"--config {path} is not UTF-8 text") from None
     try:
         found = msgspec.convert(tomllib.loads(text), _File)
     except (tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
@@ -166,7 +164,7 @@ def _checked(found: _File, folder: Path) -> ConfigFile:
     clusters = tuple(_cluster(name, each, folder) for name, each in found.clusters.items())
     login = None if found.login is None else _login(found.login, folder)
     if login is None and found.roles:
-        raise ConfigError("roles need a [login] section: without logins nobody has a name")
+        raise ConfigError("roles require a [login] section, because users are known only after login")
     return ConfigFile(
         clusters,
         login,
@@ -179,9 +177,9 @@ def _checked(found: _File, folder: Path) -> ConfigFile:
 def _login(given: _Login, folder: Path) -> LoginSettings:
     mechanism = given.mechanism or _MECHANISMS[-1]
     if mechanism not in _MECHANISMS:
-        raise ConfigError(f"login.mechanism is {' or '.join(_MECHANISMS)}")
+        raise ConfigError(f"login.mechanism must be {' or '.join(_MECHANISMS)}")
     if given.session_hours <= 0:
-        raise ConfigError("login.session_hours is a number of hours above 0")
+        raise ConfigError("login.session_hours must be above 0")
     # Who names a provider alone wants no passwords beside it.
     scram = given.oidc is None or given.cluster is not None or given.mechanism is not None
     oidc = None if given.oidc is None else _oidc(given.oidc, folder)
@@ -194,24 +192,24 @@ def _oidc(given: _Oidc, folder: Path) -> OidcSettings:
         _require_safe_url("redirect_url", given.redirect_url)
         if urlsplit(given.redirect_url).path != OIDC_PATH:
             raise ConfigError(
-                f"login.oidc.redirect_url ends in {OIDC_PATH}: the console's address, then that path"
+                f"login.oidc.redirect_url must end with {OIDC_PATH}: the console's address, then this path"
             )
     if "openid" not in given.scopes:
-        raise ConfigError('login.oidc.scopes lacks "openid", without which there is no login')
+        raise ConfigError('login.oidc.scopes must include "openid"')
     wrong = [each for each in given.algorithms if each not in PUBLIC_KEY_ALGORITHMS]
     if wrong or not given.algorithms:
         raise ConfigError(
-            f"login.oidc.algorithms: {', '.join(wrong) or 'none at all'} is not signed by a public key; "
-            f"choose of {', '.join(PUBLIC_KEY_ALGORITHMS)}"
+            f"login.oidc.algorithms: {', '.join(wrong) or 'none at all'} is not a public-key "
+            f"algorithm; choose from {', '.join(PUBLIC_KEY_ALGORITHMS)}"
         )
     if not 0 <= given.clock_skew_s <= _LARGEST_SKEW_S:
-        raise ConfigError(f"login.oidc.clock_skew_s is between 0 and {_LARGEST_SKEW_S}")
+        raise ConfigError(f"login.oidc.clock_skew_s must be between 0 and {_LARGEST_SKEW_S}")
     for name in ("client_id", "user_claim", "groups_claim"):
         if not getattr(given, name).strip():
             raise ConfigError(f"login.oidc.{name} is empty")
     ca_file = None if given.ca_file is None else folder / given.ca_file
     if ca_file is not None and not ca_file.is_file():
-        raise ConfigError(f"login.oidc.ca_file {ca_file} is no file")
+        raise ConfigError(f"login.oidc.ca_file {ca_file} is not a file")
     return OidcSettings(
         given.issuer,
         given.client_id,
@@ -236,11 +234,13 @@ def _require_safe_url(name: str, url: str) -> None:
     except ValueError:
         host = ""
     if not host or parts.scheme not in ("http", "https") or parts.username is not None:
-        raise ConfigError(f"login.oidc.{name} {url!r} is no URL: write it as https://host/path")
+        raise ConfigError(f"login.oidc.{name} {url!r} is not a valid URL: write it as https://host/path")
     if parts.query or parts.fragment:
-        raise ConfigError(f"login.oidc.{name} {url!r} has a query or a fragment: leave it out")
+        raise ConfigError(f"login.oidc.{name} {url!r} must not have a query or a fragment")
     if parts.scheme == "http" and not is_loopback(host):
-        raise ConfigError(f"login.oidc.{name} {url!r} has no TLS: beyond loopback it begins with https://")
+        raise ConfigError(
+            f"login.oidc.{name} {url!r} must start with https://, except for loopback addresses"
+        )
 
 
 def _secret(given: _Oidc, folder: Path) -> str | None:
@@ -250,34 +250,32 @@ def _secret(given: _Oidc, folder: Path) -> str | None:
         if getattr(given, name) is not None
     ]
     if len(named) > 1:
-        raise ConfigError(f"login.oidc names {' and '.join(named)}: keep one of them")
+        raise ConfigError(f"login.oidc sets {' and '.join(named)}: keep one of them")
     secret = given.client_secret
     if given.client_secret_file is not None:
         path = folder / given.client_secret_file
         try:
             secret = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is no text"
-            raise ConfigError(f"login.oidc.client_secret_file {path} cannot be read: {why}") from None
+            why = (error.strerror or str(error)).lower() if isinstance(error, OSError) else "it is not text"
+            raise ConfigError(f"cannot read login.oidc.client_secret_file {path}: {why}") from None
     if given.client_secret_env is not None:
         secret = os.environ.get(given.client_secret_env, "").strip()
     if secret == "":
-        raise ConfigError(
-            f"login.oidc.{named[0]} gives an empty secret; leave it out for a client that has none"
-        )
+        raise ConfigError(f"login.oidc.{named[0]} is an empty secret; omit it for a client without a secret")
     return secret
 
 
 def _mcp(given: _Mcp, login: LoginSettings | None) -> McpSettings:
     if not 0 < given.token_days <= _LARGEST_TOKEN_DAYS:
-        raise ConfigError(f"mcp.token_days is above 0 and at most {_LARGEST_TOKEN_DAYS}")
+        raise ConfigError(f"mcp.token_days must be above 0 and at most {_LARGEST_TOKEN_DAYS}")
     if given.audience:
         if login is None or login.oidc is None:
-            raise ConfigError("mcp.audience is about tokens of a provider: name it in [login.oidc]")
+            raise ConfigError("mcp.audience requires a login provider: configure it in [login.oidc]")
         if given.audience == login.oidc.client_id:
             raise ConfigError(
-                "mcp.audience is login.oidc.client_id, so that logins would be taken for access tokens: give "
-                "the endpoint an audience of its own at the provider"
+                "mcp.audience must differ from login.oidc.client_id, or ID tokens would be accepted "
+                "as access tokens: configure a separate audience for this endpoint at the provider"
             )
     return McpSettings(given.allow_changes, given.audience, given.token_days)
 
@@ -285,32 +283,32 @@ def _mcp(given: _Mcp, login: LoginSettings | None) -> McpSettings:
 def _grant(given: _Role, login: LoginSettings) -> Grant:
     role = _role(given.role, "roles")
     if (given.user is None) is (given.group is None):
-        raise ConfigError("roles: each names a user or a group, and not both")
+        raise ConfigError("roles: each entry must have either a user or a group")
     if given.group is not None:
         if login.oidc is None:
-            raise ConfigError(
-                f"roles: the group {given.group!r} needs [login.oidc], whose claim names groups"
-            )
+            raise ConfigError(f"roles: group {given.group!r} requires [login.oidc] with a groups claim")
         if not given.group.strip() or given.login is not None:
-            raise ConfigError("roles: a group has a name, and no login of its own: groups are the provider's")
+            raise ConfigError(
+                "roles: a group entry needs a name and no login: groups come from the login provider"
+            )
         return Grant("", role, given.clusters, given.topics, given.group, Way.OIDC)
     try:
         way = None if given.login is None else Way(given.login)
     except ValueError:
-        raise ConfigError(f"roles: login is scram or oidc, not {given.login!r}") from None
+        raise ConfigError(f"roles: login must be scram or oidc, got {given.login!r}") from None
     if (way is Way.OIDC and login.oidc is None) or (way is Way.SCRAM and not login.scram):
-        raise ConfigError(f"roles: nobody logs in by {given.login} here: [login] does not name it")
+        raise ConfigError(f"roles: login {given.login} is not configured in [login]")
     if way is None and given.user != "*" and login.oidc is not None and login.scram:
         raise ConfigError(
-            f"roles: {given.user!r} may be two people, a user of the cluster and one of the provider: add "
-            'login = "scram" or login = "oidc"'
+            f"roles: user {given.user!r} is ambiguous: it may be a user of the cluster or of the provider; "
+            'add login = "scram" or login = "oidc"'
         )
     return Grant(given.user or "", role, given.clusters, given.topics, way=way)
 
 
 def _cluster(name: str, given: _Cluster, folder: Path) -> ClusterSettings:
     if given.colour not in COLOURS:
-        raise ConfigError(f"clusters.{name}.colour is one of {', '.join(COLOURS)}")
+        raise ConfigError(f"clusters.{name}.colour must be one of {', '.join(COLOURS)}")
     options: dict[str, object] = {}
     if given.client_config is not None:
         options.update(read_properties(folder / given.client_config))
@@ -329,7 +327,7 @@ def _cluster(name: str, given: _Cluster, folder: Path) -> ClusterSettings:
 
 def _mask(given: _Mask) -> MaskRule:
     if not (given.fields or given.headers or given.key):
-        raise ConfigError("a mask names fields, headers, or key = true")
+        raise ConfigError("a mask needs fields, headers, or key = true")
     return MaskRule(
         given.topics,
         tuple(given.fields),
@@ -343,4 +341,4 @@ def _role(text: str, where: str) -> Role:
     try:
         return {each.name.lower(): each for each in Role if each is not Role.NONE}[text.lower()]
     except KeyError:
-        raise ConfigError(f"{where}: {text!r} is no role; choose viewer, operator or admin") from None
+        raise ConfigError(f"{where}: invalid role {text!r}; choose viewer, operator or admin") from None

@@ -73,10 +73,10 @@ async def _come_back(console: Console, oidc: OidcLogin, request: Request) -> Res
 
 async def _finished(console: Console, oidc: OidcLogin, request: Request) -> Finished:
     if request.headers.get("sec-fetch-mode", "navigate") != "navigate":
-        raise Refusal("a login ends in a page of its own, and not within another", 403, "FORBIDDEN")
+        raise Refusal("the login callback must be opened as a top-level page", 403, "FORBIDDEN")
     query = request.query_params
     if any(len(query.getlist(each)) > 1 for each in _ONCE):
-        raise Refusal("the login provider's answer says something twice", 400, "LOGIN_FAILED")
+        raise Refusal("the login provider's response repeats a parameter", 400, "LOGIN_FAILED")
     answer = Answer(
         query.get("state", ""), query.get("code", ""), query.get("iss"), _shown_error(query.get("error", ""))
     )
@@ -85,7 +85,7 @@ async def _finished(console: Console, oidc: OidcLogin, request: Request) -> Fini
 
 def _shown_error(word: str) -> str:
     """A provider's error is a word; whatever else stands in the address is not shown as its saying."""
-    return word if not word or word.replace("_", "").isalnum() else "an error that is no word"
+    return word if not word or word.replace("_", "").isalnum() else "an invalid error code"
 
 
 def _entry(request: Request, user: str, outcome: str) -> AuditEntry:

@@ -72,14 +72,14 @@ def refusal_of(error: Exception) -> Refusal:
         case KafkaError():
             return Refusal(sentence(error), _status_of(error.code), error.code.name)
         case AuthenticationError():
-            return Refusal(f"the cluster does not accept the console's login: {error}", 502, "LOGIN_FAILED")
+            return Refusal(f"the cluster rejected the console's login: {error}", 502, "LOGIN_FAILED")
         case ConfigError():
             return Refusal(sentence(error))
         case error if isinstance(error, _AWAY):
-            return Refusal(f"the cluster does not answer: {sentence(error)}", 503, "UNREACHABLE")
+            return Refusal(f"the cluster does not respond: {sentence(error)}", 503, "UNREACHABLE")
         case TidelogError():
             return Refusal(sentence(error), 502, "FAILED")
-    logger.error("a request failed by a bug of the console", exc_info=error)
+    logger.error("a request failed because of a bug in the console", exc_info=error)
     return Refusal(f"this is a bug in the console ({type(error).__name__}); its log says where", 500, "BUG")
 
 

@@ -16,19 +16,21 @@ def registry_settings(
     parts = _parts(url, where)
     if parts.username is not None:
         if user or token:
-            raise ConfigError(f"{where}url names a user, and {where}user or {where}token another: give one")
+            raise ConfigError(
+                f"{where}url contains a user, and {where}user or {where}token is also set: keep one of them"
+            )
         user, password = unquote(parts.username), unquote(parts.password or "")
     if user and token:
-        raise ConfigError(f"{where}user and {where}token contradict each other: give one of them")
+        raise ConfigError(f"{where}user and {where}token are both set: keep one of them")
     if password and not user:
-        raise ConfigError(f"{where}password needs {where}user")
+        raise ConfigError(f"{where}password requires {where}user")
     if any(not each.isprintable() or not each.isascii() for each in token):
-        raise ConfigError(f"{where}token has characters that no header may have")
+        raise ConfigError(f"{where}token contains characters that are not allowed in an HTTP header")
     if ca is not None:
         if parts.scheme != "https":
-            raise ConfigError(f"{where}ca_file is for a {where}url that begins with https://")
+            raise ConfigError(f"{where}ca_file requires a {where}url that starts with https://")
         if not ca.is_file():
-            raise ConfigError(f"{where}ca_file {ca} is no file")
+            raise ConfigError(f"{where}ca_file {ca} is not a file")
     host = parts.netloc.rpartition("@")[2]
     return RegistrySettings(f"{parts.scheme}://{host}{parts.path}", user, password, token, ca)
 
@@ -41,5 +43,5 @@ def _parts(url: str, where: str) -> SplitResult:
         is_address = False
     if not is_address or parts.query or parts.fragment:
         # Not the address itself: a password may be in it.
-        raise ConfigError(f"{where}url is no address of the form https://HOST:PORT without a query")
+        raise ConfigError(f"{where}url must have the form https://HOST:PORT, without a query")
     return parts

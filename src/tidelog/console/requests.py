@@ -26,7 +26,7 @@ async def body_of(request: Request, most_bytes: int) -> bytes:
     async for piece in request.stream():
         size += len(piece)
         if size > most_bytes:
-            raise Refusal(f"a request has {most_bytes} bytes at most", 413, "TOO_LARGE")
+            raise Refusal(f"a request may have at most {most_bytes} bytes", 413, "TOO_LARGE")
         pieces.append(piece)
     return b"".join(pieces)
 
@@ -37,7 +37,7 @@ async def unless_hung_up(request: Request, working: Coroutine[object, object, T]
     try:
         await asyncio.wait({work, hung_up}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            raise Refusal("whoever asked has hung up", 400, "HUNG_UP")
+            raise Refusal("the client disconnected", 400, "HUNG_UP")
         return work.result()
     finally:
         work.cancel()

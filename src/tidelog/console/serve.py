@@ -66,7 +66,9 @@ def _bound(host: str, port: int) -> socket.socket:
         listening.bind(address)
     except (OSError, UnicodeError) as error:
         reason = (getattr(error, "strerror", None) or str(error)).lower()
-        raise ConfigError(f"--listen {host}:{port} cannot be used: {reason}; name another") from None
+        raise ConfigError(
+            f"cannot listen on --listen {host}:{port}: {reason}; choose another address"
+        ) from None
     listening.listen(128)
     listening.setblocking(False)
     return listening

@@ -115,7 +115,7 @@ class Console:
         found = self.clusters.get(name)
         if found is None:
             others = ", ".join(each for each in self.clusters if person.role(each) >= Role.VIEWER)
-            raise not_found(f"there is no cluster {name}: there are {others or 'none that you may see'}")
+            raise not_found(f"cluster {name} does not exist; your clusters: {others or 'none'}")
         return found
 
     def mask(self, person: Person, cluster: str, topic: str, *, unmasked: bool) -> Mask:

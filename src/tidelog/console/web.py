@@ -183,7 +183,7 @@ class _Guard:
         if not is_known_host(headers.get("host", ""), listen):
             answer = _refused(
                 Refusal(
-                    f"the console does not answer to the name {headers.get('host', '')[:200]!r}: "
+                    f"the console does not serve the host name {headers.get('host', '')[:200]!r}: "
                     "start it with --allowed-host NAME",
                     421,
                     "UNKNOWN_HOST",
@@ -193,7 +193,7 @@ class _Guard:
             return
         if "content-length" in headers and "transfer-encoding" in headers:
             # Two lengths: a proxy before us may see another end of the request than we do.
-            answer = _refused(Refusal("a request has one length: Content-Length or chunks"))
+            answer = _refused(Refusal("a request must have either Content-Length or chunks, not both"))
             answer.headers["Connection"] = "close"
             await answer(scope, receive, send_safely)
             return
@@ -270,7 +270,7 @@ async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
     try:
         # Browsers say where a request comes from: pages of others must not even make us read.
         if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-            raise forbidden("this request comes from a page of another site")
+            raise forbidden("this request comes from another site")
         if endpoint.action:
             _require_own_page(request, call.session)
         # Who may not call it is told that, and not what is wrong with what he sent.
@@ -289,10 +289,10 @@ async def _answer(endpoint: Endpoint, request: Request, call: Call) -> object:
 def _require_own_page(request: Request, session: Session) -> None:
     """Only our own pages, and programs that have asked for a token, change anything."""
     if request.headers.get(TOKEN_HEADER) != session.token:
-        raise forbidden("the session's token is missing or has changed: load the page again")
+        raise forbidden("the session token is missing or outdated: reload the page")
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise forbidden("this request comes from a page of another site")
+        raise forbidden("this request comes from another site")
 
 
 async def _asked(endpoint: Endpoint, request: Request, most_bytes: int) -> msgspec.Struct:
@@ -302,7 +302,7 @@ async def _asked(endpoint: Endpoint, request: Request, most_bytes: int) -> msgsp
         body = await body_of(request, most_bytes)
         return msgspec.json.decode(body or b"{}", type=endpoint.asked)
     except DECODE_ERRORS as error:
-        raise Refusal(f"the request is not as it should be: {error}") from None
+        raise Refusal(f"Invalid request: {error}") from None
 
 
 def _json(value: object, status: int = 200) -> Response:

@@ -29,17 +29,17 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) 
 
 def test_changes_beyond_loopback_need_logins(capsys: pytest.CaptureFixture[str]) -> None:
     said = refusal(capsys, "--listen", "0.0.0.0:0", "--allow-changes")
-    assert "--allow-changes beyond loopback needs logins" in said
+    assert "--allow-changes requires logins" in said
 
 
 def test_logins_beyond_loopback_need_tls(capsys: pytest.CaptureFixture[str], login_file: Path) -> None:
     said = refusal(capsys, "--listen", "0.0.0.0:0", "--config", str(login_file))
-    assert "logins beyond loopback need TLS" in said
+    assert "logins on non-loopback addresses require TLS" in said
 
 
 def test_assistants_beyond_loopback_need_logins(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "need logins, for they bring tokens" in refusal(capsys, "--listen", "0.0.0.0:0", "--mcp")
-    assert "need logins, for they bring tokens" in refusal(capsys, "--mcp", "--behind-tls")
+    assert "require logins on non-loopback addresses" in refusal(capsys, "--listen", "0.0.0.0:0", "--mcp")
+    assert "require logins on non-loopback addresses" in refusal(capsys, "--mcp", "--behind-tls")
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_assistants_beyond_loopback_need_logins(capsys: pytest.CaptureFixture[st
     [
         ("", ["--listen", "0.0.0.0:0", "--behind-tls"], "login.oidc.redirect_url is missing"),
         ("", ["--behind-tls"], "login.oidc.redirect_url is missing"),
-        ("https://console.example/login/oidc", [], "of https, which the console does not speak"),
+        ("https://console.example/login/oidc", [], "uses https, but TLS is not enabled"),
         (
             "https://console.example/login/oidc",
             ["--behind-tls"],
@@ -71,14 +71,14 @@ def test_a_provider_has_to_find_the_way_back(
     [
         (["--listen", "8080"], "--listen '8080' is not of the form HOST:PORT"),
         (["--cluster", "10.0.0.1:9092"], "is not of the form NAME=HOST:PORT"),
-        (["--cluster", "a=h:1", "--cluster", "a=h:2"], "two clusters of the name 'a'"),
-        (["--cluster", "a/b=h:1"], "has a slash"),
-        (["--tls-cert", "c.pem"], "--tls-cert and --tls-key belong together"),
+        (["--cluster", "a=h:1", "--cluster", "a=h:2"], "two clusters are named 'a'"),
+        (["--cluster", "a/b=h:1"], "contains a slash"),
+        (["--tls-cert", "c.pem"], "--tls-cert and --tls-key must be used together"),
         (
             ["--cluster", "a=h:1", "--cluster", "b=h:2", "--schema-registry", "http://r:1"],
-            "is for one cluster",
+            "works with one cluster only",
         ),
-        (["--read-only", "--allow-changes"], "contradict each other"),
+        (["--read-only", "--allow-changes"], "are mutually exclusive"),
     ],
 )
 def test_mistakes_are_named(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
@@ -94,7 +94,7 @@ def test_a_file_that_is_wrong_and_a_port_that_is_taken_are_named(
     with socket.create_server(("127.0.0.1", 0)) as taken:
         place = f"127.0.0.1:{taken.getsockname()[1]}"
         said = refusal(capsys, "--listen", place, "--data-dir", str(tmp_path / "data"), code=1)
-    assert f"--listen {place} cannot be used: address already in use" in said
+    assert f"cannot listen on --listen {place}: address already in use" in said
 
 
 def test_the_address_of_a_schema_registry_is_checked_and_not_repeated(
@@ -108,12 +108,12 @@ def test_the_address_of_a_schema_registry_is_checked_and_not_repeated(
         "http://r/?hunter2",
     ):
         said = refusal(capsys, "--schema-registry", address, code=1)
-        assert "--schema-registry: url is no address" in said
+        assert "--schema-registry: url must have the form" in said
         assert "hunter2" not in said
     file = tmp_path / "console.toml"
     file.write_text("[clusters.a]\nbootstrap = 'h:1'\n[clusters.a.registry]\nurl = 'http://r'\n")
     said = refusal(capsys, "--config", str(file), "--schema-registry", "http://r")
-    assert "both name a registry" in said
+    assert "both set a registry" in said
 
 
 def test_a_named_cluster_has_its_own_brokers_and_the_rest_from_the_file(tmp_path: Path) -> None:

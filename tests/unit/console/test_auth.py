@@ -191,12 +191,12 @@ def test_a_password_is_taken_after_any_number_of_failures(brokers: Brokers) -> N
         nonlocal now_s
         for _ in range(1100):
             now_s += 61.0
-            await fail("does not know this user")
+            await fail("wrong user name or password")
         await fail("try again in 60 s", "right")
         now_s += 61.0
         await login.check("alice", "right")
         for _ in range(3):  # and all is forgotten
-            await fail("does not know this user")
+            await fail("wrong user name or password")
 
     asyncio.run(run())
 

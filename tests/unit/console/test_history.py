@@ -166,7 +166,7 @@ def test_events_are_chosen_by_kind_and_group(tmp_path: Path) -> None:
 
 def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
     (tmp_path / "h.sqlite").write_bytes(b"something else" * 100)
-    with pytest.raises(ConfigError, match="--data-dir: the history"):
+    with pytest.raises(ConfigError, match="--data-dir: cannot use the history"):
         History(tmp_path / "h.sqlite", 7)
 
 
@@ -248,7 +248,7 @@ def test_a_damaged_file_is_put_aside_and_another_begun(
     assert (tmp_path / "h.sqlite.damaged").read_bytes() == damaged
     (line,) = [each.getMessage() for each in caplog.records if each.levelno >= logging.ERROR]
     assert f"the history {path} is damaged" in line
-    assert f"kept as {path}.damaged" in line
+    assert f"renamed to {path}.damaged" in line
 
 
 def test_why_nothing_is_written_is_said_once_and_until_it_is_over(
@@ -262,7 +262,7 @@ def test_why_nothing_is_written_is_said_once_and_until_it_is_over(
         (told,) = history.problems
         assert str(tmp_path / "h.sqlite") in told
         assert "cannot be written" in told
-        assert "look at its disk" in told
+        assert "check its disk" in told
         assert [each.getMessage() for each in caplog.records] == [told]
         assert await history.write("c", NOW + 20, [LagFigure("g", "t", 5, None)], [], [])
         assert history.problems == []

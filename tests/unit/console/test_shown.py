@@ -21,13 +21,13 @@ def test_bytes_are_shown_as_somebody_wants_them() -> None:
     assert shown_field(b"a\xff", format_="text").text == "a�"
     assert shown_field(b"1", format_="json").kind == "json"
     no_json = shown_field(b"text", format_="json")
-    assert (no_json.kind, no_json.problem) == ("hex", "it is no JSON")
+    assert (no_json.kind, no_json.problem) == ("hex", "it is not JSON")
 
 
 def test_what_is_no_utf_8_is_no_json_however_late_it_ends() -> None:
     long = b'{"name": "' + b"x" * FIELD_BYTES + b'\xe9"}'
     assert (shown_field(long).kind, shown_field(long).cut) == ("text", True)
-    assert shown_field(long, format_="json").problem == "it is no JSON"
+    assert shown_field(long, format_="json").problem == "it is not JSON"
 
 
 def test_of_very_many_headers_the_first_are_shown() -> None:

@@ -72,7 +72,7 @@ def test_files_that_cannot_be_read_are_said_and_what_is_no_checkpoint_is_left_ou
         (torn / "offsets" / "0").write_bytes(b"v1\n" + head + b"\n{}")
         (row,) = query_rows([tmp_path, tmp_path / "nowhere"], snapshot())
         assert row.problem is not None
-        assert "cannot be read" in row.problem
+        assert "cannot read its files" in row.problem
 
 
 def test_files_of_any_bytes_are_looked_at(tmp_path: Path) -> None:

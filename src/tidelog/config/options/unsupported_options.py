@@ -74,7 +74,7 @@ UNSUPPORTED: tuple[UnsupportedOptions, ...] = (
         "ssl.secure.random.implementation*",
     ),
     _group(
-        "Security of ZooKeeper",
+        "ZooKeeper security",
         "Whether a certificate of ZooKeeper's was revoked is not looked up. A broker whose configuration "
         "sets one of these does not start, unless the value switches it off.",
         """

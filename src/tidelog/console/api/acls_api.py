@@ -46,7 +46,7 @@ class AclRequest(msgspec.Struct, forbid_unknown_fields=True):
     host: str = "*"
 
 
-@reads("/clusters/{cluster}/acls", "Access rules.", Nothing)
+@reads("/clusters/{cluster}/acls", "ACLs.", Nothing)
 async def acls(call: Call, asked: Nothing) -> list[AclRow]:
     """All of them."""
     require_whole_cluster(call)
@@ -59,7 +59,7 @@ async def acls(call: Call, asked: Nothing) -> list[AclRow]:
 @changes(
     "POST",
     "/clusters/{cluster}/acls",
-    "Add an access rule.",
+    "Add an ACL.",
     AclRequest,
     action="add access rule",
     role=Role.ADMIN,
@@ -75,7 +75,7 @@ async def add_acl(call: Call, asked: AclRequest) -> Done:
 @changes(
     "DELETE",
     "/clusters/{cluster}/acls",
-    "Remove an access rule.",
+    "Remove an ACL.",
     AclRequest,
     action="remove access rule",
     role=Role.ADMIN,
@@ -97,7 +97,7 @@ async def remove_acl(call: Call, asked: AclRequest) -> Done:
     for result in await call.cluster.admin.delete_acls([exactly]):
         result.raise_for_error()
         if not result.results:
-            raise not_found("there is no such rule any more")
+            raise not_found("this ACL no longer exists")
     return Done()
 
 
@@ -122,9 +122,9 @@ def _binding(asked: AclRequest) -> AclBinding:
         )
         operation = Operation[asked.operation.upper()]
     except KeyError as error:
-        raise Refusal(f"Kafka knows no resource or operation {error.args[0].lower()}") from None
+        raise Refusal(f"unknown resource or operation {error.args[0].lower()}") from None
     if not asked.principal.partition(":")[2] or not asked.name:
-        raise Refusal("a rule names a principal, such as User:alice, and the resources that it is about")
+        raise Refusal("an ACL needs a principal, such as User:alice, and a resource name")
     return AclBinding(
         pattern, AclEntry(asked.principal, asked.host, operation, Permission[asked.permission.upper()])
     )

@@ -18,7 +18,7 @@ class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
     limit: int = 200
 
 
-@reads("/clusters/{cluster}/audit", "What was changed through this console, the newest first.", AuditQuery)
+@reads("/clusters/{cluster}/audit", "Changes made through this console, newest first.", AuditQuery)
 async def audit(call: Call, asked: AuditQuery) -> list[AuditEntry]:
     """Of this cluster."""
     require_whole_cluster(call)

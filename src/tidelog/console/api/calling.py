@@ -22,7 +22,7 @@ async def perform(endpoint: Endpoint, call: Call, asked: msgspec.Struct) -> obje
         require_right(endpoint, call)
         answer = await endpoint.handle(call, asked)
     except asyncio.CancelledError:
-        note(endpoint, call, "given up by whoever asked; it may have been done")
+        note(endpoint, call, "the caller disconnected; the change may have been made")
         raise
     except Exception as error:
         refusal = refusal_of(error)
@@ -38,7 +38,7 @@ def require_right(endpoint: Endpoint, call: Call) -> None:
         raise Refusal("log in first", 401, "LOGIN_NEEDED")
     if "cluster" in call.path:
         if call.person.role(call.path["cluster"]) < Role.VIEWER:
-            raise forbidden(f"{call.person.name} may see nothing of cluster {call.path['cluster']}")
+            raise forbidden(f"{call.person.name} has no access to cluster {call.path['cluster']}")
         call.watched = call.console.cluster(call.path["cluster"], call.person)
         call.require(endpoint.role, call.path.get("topic"))
 

@@ -121,7 +121,7 @@ BROKER_GROUPS: Groups = {
         "ssl.allow.dn.changes",
         "ssl.allow.san.changes",
     ),
-    "Logging in (SASL)": (
+    "Authentication (SASL)": (
         "sasl.enabled.mechanisms",
         "sasl.jaas.config",
         "sasl.mechanism.inter.broker.protocol",
@@ -137,7 +137,7 @@ BROKER_GROUPS: Groups = {
         "sasl.kerberos.service.name",
         "sasl.kerberos.principal.to.local.rules",
     ),
-    "Tokens of OAuth": (
+    "OAuth tokens": (
         "sasl.oauthbearer.jwks.endpoint.url",
         "sasl.oauthbearer.token.endpoint.url",
         "sasl.oauthbearer.client.credentials.client.id",
@@ -167,7 +167,7 @@ BROKER_GROUPS: Groups = {
         "tidelog.audit.log.file",
         "tidelog.audit.log.topic",
     ),
-    "Security of ZooKeeper": (
+    "ZooKeeper security": (
         "zookeeper.set.acl",
         "tidelog.zookeeper.jaas.config",
         "zookeeper.ssl.client.enable",
@@ -183,7 +183,7 @@ BROKER_GROUPS: Groups = {
         "zookeeper.ssl.cipher.suites",
         "zookeeper.ssl.endpoint.identification.algorithm",
     ),
-    "Secrets in the metadata": (
+    "Metadata secrets": (
         "password.encoder.secret",
         "password.encoder.old.secret",
         "password.encoder.keyfactory.algorithm",

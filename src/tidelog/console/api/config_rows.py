@@ -91,7 +91,7 @@ async def config_rows(cluster: WatchedCluster, resource: ConfigResource) -> list
 async def change_configs(call: Call, resource: ConfigResource, asked: ConfigChanges) -> list[ConfigRow]:
     """Set or take back configs, and give them as they are then."""
     if not asked.configs:
-        raise Refusal("name a config to change")
+        raise Refusal("specify at least one config to change")
     call.details |= {"configs": sorted(asked.configs), "dry_run": asked.dry_run}
     operations = {resource: alterations(asked.configs)}
     (done,) = await call.cluster.admin.alter_configs(operations, validate_only=asked.dry_run)

@@ -54,7 +54,7 @@ class Expiry(msgspec.Struct, frozen=True):
     expires_ms: int
 
 
-@reads("/clusters/{cluster}/delegation-tokens", "Delegation tokens; never what proves them.", Nothing)
+@reads("/clusters/{cluster}/delegation-tokens", "Delegation tokens, without their passwords.", Nothing)
 async def delegation_tokens(call: Call, asked: Nothing) -> list[DelegationTokenRow]:
     """Those that the console's login may know of, the first to end first."""
     require_whole_cluster(call)
@@ -65,7 +65,7 @@ async def delegation_tokens(call: Call, asked: Nothing) -> list[DelegationTokenR
 @changes(
     "POST",
     "/clusters/{cluster}/delegation-tokens",
-    "Make a delegation token; its password is in this answer alone.",
+    "Create a delegation token. Only this response contains its password.",
     NewDelegationTokenRequest,
     action="create delegation token",
     role=Role.ADMIN,
@@ -86,7 +86,7 @@ async def create_delegation_token(call: Call, asked: NewDelegationTokenRequest) 
 @changes(
     "POST",
     "/clusters/{cluster}/delegation-tokens/{id}/renew",
-    "Let a delegation token end later, though never after its longest life.",
+    "Renew a delegation token, up to its maximum lifetime.",
     PeriodRequest,
     action="renew delegation token",
     role=Role.ADMIN,
@@ -100,7 +100,7 @@ async def renew_delegation_token(call: Call, asked: PeriodRequest) -> Expiry:
 @changes(
     "DELETE",
     "/clusters/{cluster}/delegation-tokens/{id}",
-    "Let a delegation token end at once, or so many ms from now.",
+    "Expire a delegation token, immediately or after period_ms milliseconds.",
     PeriodRequest,
     action="expire delegation token",
     role=Role.ADMIN,
@@ -113,13 +113,13 @@ async def expire_delegation_token(call: Call, asked: PeriodRequest) -> Expiry:
 
 async def _found(call: Call, asked: PeriodRequest) -> DelegationToken:
     if asked.period_ms is not None and asked.period_ms < 0:
-        raise Refusal("give milliseconds from now on, or leave period_ms out")
+        raise Refusal("period_ms must be at least 0; omit it for the default")
     wanted = call.path["id"]
     for each in await call.cluster.admin.describe_delegation_tokens():
         if each.token_id == wanted:
             call.details |= {"owner": each.owner, "period_ms": asked.period_ms}
             return each
-    raise not_found(f"there is no delegation token {wanted} that the console's login may know of")
+    raise not_found(f"delegation token {wanted} does not exist, or the console's user may not describe it")
 
 
 def _row(token: DelegationToken) -> DelegationTokenRow:

@@ -70,7 +70,8 @@ def require_whole_cluster(call: Call) -> None:
     name = call.cluster.name
     if not call.person.sees_all_topics(name):
         raise forbidden(
-            f"{call.person.name} may see some topics of cluster {name}; this is about all of them"
+            f"{call.person.name} has access to only some topics of cluster {name}; this operation "
+            "requires access to all topics"
         )
 
 

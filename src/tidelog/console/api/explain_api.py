@@ -79,7 +79,7 @@ class Explained(msgspec.Struct, frozen=True):
 
 @reads(
     "/clusters/{cluster}/acls/explain",
-    "Whether somebody may do something, and which rule decides.",
+    "Whether a principal may perform an operation, and which ACL decides.",
     ExplainQuery,
 )
 async def explain_access(call: Call, asked: ExplainQuery) -> Explained:
@@ -119,11 +119,11 @@ def _pattern(asked: ExplainQuery) -> ResourcePattern:
     kinds = {each.name.lower(): each for each in SUPPORTED_OPERATIONS}
     kind = kinds.get(asked.resource.lower())
     if kind is None:
-        raise Refusal(f"{asked.resource!r} is no kind of resource: there are {', '.join(kinds)}")
+        raise Refusal(f"invalid resource type {asked.resource!r}: choose from {', '.join(kinds)}")
     if kind is ResourceType.CLUSTER:
         return ResourcePattern(kind, CLUSTER_NAME)
     if not asked.name:
-        raise Refusal(f"name the {asked.resource.lower().replace('_', ' ')} that it is about")
+        raise Refusal(f"specify the name of the {asked.resource.lower().replace('_', ' ')}")
     return ResourcePattern(kind, asked.name)
 
 
@@ -134,7 +134,7 @@ def _operations(asked: ExplainQuery, kind: ResourceType) -> tuple[Operation, ...
     found = next((each for each in supported if each.name == asked.operation.upper()), None)
     if found is None:
         names = ", ".join(each.name.lower() for each in supported)
-        raise Refusal(f"{asked.operation!r} cannot be done to a {kind.name.lower()}: what can is {names}")
+        raise Refusal(f"{asked.operation!r} does not apply to a {kind.name.lower()}: choose from {names}")
     return (found,)
 
 
@@ -143,9 +143,7 @@ def _host(text: str) -> str:
         try:
             ipaddress.ip_address(text.strip("[]").partition("%")[0])
         except ValueError:
-            raise Refusal(
-                f"{text!r} is no IP address: brokers compare addresses with rules, never names"
-            ) from None
+            raise Refusal(f"invalid IP address {text!r}: ACLs match addresses, not host names") from None
     return text
 
 

@@ -116,7 +116,7 @@ class ResetRequest(msgspec.Struct, forbid_unknown_fields=True):
     topic: str | None = None
     partitions: list[int] | None = None
     number: int = 0
-    """The offset, the time in ms since 1970, or by how many records."""
+    """The offset, the time in ms since 1970, or the number of records to shift by."""
     plan: list[PlannedReset] | None = None
     """The ``offsets`` of a dry run, instead of ``to``; if one is not ``current`` any more nothing is done."""
     dry_run: bool = True
@@ -158,7 +158,7 @@ class GroupQuery(msgspec.Struct, forbid_unknown_fields=True):
     internal: bool = False
 
 
-@reads("/clusters/{cluster}/groups", "Groups with their lag in records and seconds.", GroupQuery)
+@reads("/clusters/{cluster}/groups", "Groups, with lag in messages and seconds.", GroupQuery)
 async def groups(call: Call, asked: GroupQuery) -> list[GroupRow]:
     """From the last look; all figures are those of topics that the person may see."""
     watched = call.cluster
@@ -228,7 +228,7 @@ async def group(call: Call, asked: Nothing) -> GroupDetail:
             )
         )
     if not rows and not call.person.sees_all_topics(watched.name):
-        raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
+        raise forbidden(f"{call.person.name} has no access to any topic of group {name}")
     return GroupDetail(
         name,
         described.state.value,
@@ -244,7 +244,9 @@ async def group(call: Call, asked: Nothing) -> GroupDetail:
     )
 
 
-@reads("/clusters/{cluster}/groups/{group}/lag", "Lag over time by topic: records and seconds.", HistoryQuery)
+@reads(
+    "/clusters/{cluster}/groups/{group}/lag", "Lag over time by topic, in messages and seconds.", HistoryQuery
+)
 async def group_lag(call: Call, asked: HistoryQuery) -> dict[str, list[Point]]:
     """From the history."""
     found = await call.cluster.history.lag(call.cluster.name, call.path["group"], since_s(asked.minutes))
@@ -253,7 +255,7 @@ async def group_lag(call: Call, asked: HistoryQuery) -> dict[str, list[Point]]:
 
 @reads(
     "/clusters/{cluster}/groups/{group}/lag/partitions",
-    "Lag over time of single partitions of a topic: records and seconds.",
+    "Lag over time by partition of a topic, in messages and seconds.",
     PartitionLagQuery,
 )
 async def group_partition_lag(call: Call, asked: PartitionLagQuery) -> PartitionLagPage:
@@ -280,7 +282,7 @@ async def group_partition_lag(call: Call, asked: PartitionLagQuery) -> Partition
 @changes(
     "POST",
     "/clusters/{cluster}/groups/{group}/reset",
-    "Move committed offsets; a dry run shows the plan.",
+    "Reset committed offsets; a dry run returns the plan.",
     ResetRequest,
     action="reset offsets",
     role=Role.VIEWER,
@@ -298,7 +300,7 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
     seen = await call.cluster.seen()
     # One that is not there yet may be prepared where the cluster lets it be, for topics that are named.
     if not sees_group(call, seen, name) and (name in seen.groups or not names_topics):
-        raise forbidden(f"{call.person.name} may see none of the topics of group {name}")
+        raise forbidden(f"{call.person.name} has no access to any topic of group {name}")
     if asked.plan is not None:
         for topic in sorted({each.topic for each in asked.plan}):
             call.require(needed, topic)
@@ -315,7 +317,7 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
     if described.is_active:
         raise Refusal(
             f"group {name} is {described.state.value} with {len(described.members)} members: stop its "
-            "consumers, wait until it is Empty, and try again",
+            "consumers, wait until its state is Empty, and try again",
             409,
             "GROUP_ACTIVE",
         )
@@ -325,7 +327,7 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
     for topic in sorted(topics):
         call.require(needed, topic)
     if not plan.offsets:
-        raise Refusal("the group has committed nothing that could be moved: name a topic")
+        raise Refusal("the group has no committed offsets to reset: specify a topic")
     _require_as_shown(asked.plan or (), plan)
     if not asked.dry_run:
         new = {each.partition: each.new for each in plan.offsets}
@@ -345,7 +347,7 @@ async def reset(call: Call, asked: ResetRequest) -> ResetAnswer:
 @changes(
     "DELETE",
     "/clusters/{cluster}/groups/{group}",
-    "Delete a group with its offsets.",
+    "Delete a group and its offsets.",
     TypedName,
     action="delete group",
     role=Role.ADMIN,
@@ -379,7 +381,7 @@ def _require_sight(call: Call, topics: Iterable[str]) -> None:
     """Raise a refusal where a group reads topics that the person may not see, without their names."""
     if not all(map(call.sees, topics)):
         name, person = call.path["group"], call.person.name
-        raise forbidden(f"group {name} also reads topics that {person} may not see: name one topic")
+        raise forbidden(f"group {name} also reads topics that {person} has no access to: specify one topic")
 
 
 def _require_as_shown(shown: Iterable[PlannedReset], plan: ResetPlan) -> None:
@@ -390,15 +392,15 @@ def _require_as_shown(shown: Iterable[PlannedReset], plan: ResetPlan) -> None:
         if found.current != each.current:
             now, then = _committed(found.current), _committed(each.current)
             raise _outdated(
-                f"{found.partition} is at {now} now and was at {then} when the plan was made, which may have "
-                "been carried out already"
+                f"{found.partition} is at {now} now and was at {then} in the plan; the plan may "
+                "already have been applied"
             )
         if found.new != each.new:
-            raise _outdated(f"offset {each.new} of {found.partition} is not in the log any more")
+            raise _outdated(f"offset {each.new} of {found.partition} is no longer in the log")
 
 
 def _outdated(text: str) -> Refusal:
-    return Refusal(f"{text}: look at the group, and make the plan anew", 409, "PLAN_OUTDATED")
+    return Refusal(f"{text}: check the group, and create a new plan", 409, "PLAN_OUTDATED")
 
 
 def _committed(offset: int | None) -> str:
@@ -411,11 +413,11 @@ def _place(planned: PlannedReset) -> TopicPartition:
 
 def _target(asked: ResetRequest) -> ResetTarget:
     if (asked.to is None) == (asked.plan is None):
-        raise Refusal("say where offsets go (to), or send a plan, and not both")
+        raise Refusal("specify either to or plan, not both")
     if asked.to == "shift" and not asked.dry_run:
         raise Refusal(
-            "offsets are shifted by a plan, or asking again would shift them again: send the offsets of a "
-            "dry run as plan",
+            "a shift requires a plan, so that a retry does not shift the offsets twice: send the "
+            "offsets of a dry run as plan",
             400,
             "PLAN_NEEDED",
         )
@@ -423,7 +425,7 @@ def _target(asked: ResetRequest) -> ResetTarget:
         case None:
             offsets = {_place(each): each.new for each in asked.plan or ()}
             if not offsets or len(offsets) < len(asked.plan or ()):
-                raise Refusal("a plan has one partition at least, and none of them twice")
+                raise Refusal("a plan needs at least one partition, and each partition only once")
             return ToOffsets(offsets)
         case "earliest":
             return ToPlace(OffsetSpec.EARLIEST)

@@ -192,7 +192,7 @@ class Redriven(msgspec.Struct, frozen=True):
     ended: str
 
 
-@reads("/clusters/{cluster}/topics/{topic}/messages", "Find records.", MessageQuery)
+@reads("/clusters/{cluster}/topics/{topic}/messages", "Find messages.", MessageQuery)
 async def messages(call: Call, asked: MessageQuery) -> MessagePage:
     """Waits for the search to end; `messages/stream` shows how far it is."""
     if asked.place == "tail":
@@ -215,7 +215,7 @@ async def messages(call: Call, asked: MessageQuery) -> MessagePage:
 
 @reads(
     "/clusters/{cluster}/topics/{topic}/messages/stream",
-    "Find or follow records: server-sent events `records`, `progress`, `end`, `failed`.",
+    "Find or follow messages: server-sent events `records`, `progress`, `end`, `failed`.",
     MessageQuery,
 )
 async def message_stream(call: Call, asked: MessageQuery) -> EventStream:
@@ -223,11 +223,11 @@ async def message_stream(call: Call, asked: MessageQuery) -> EventStream:
     return EventStream(_stream(call, _search(call, asked, _LIMIT), _choice(asked)))
 
 
-@reads("/clusters/{cluster}/topics/{topic}/messages/export", "Found records as a file.", ExportQuery)
+@reads("/clusters/{cluster}/topics/{topic}/messages/export", "Found messages as a file.", ExportQuery)
 async def export(call: Call, asked: ExportQuery) -> Response:
     """Lines are sent as they are found; a Parquet file when it is whole."""
     if asked.place == "tail":
-        raise Refusal("what is still to come cannot be exported: name another place")
+        raise Refusal("place 'tail' cannot be exported: choose another place")
     search = _search(call, asked, _EXPORT_LIMIT)
     name = "".join(
         each if each.isascii() and (each.isalnum() or each in "._-") else "_" for each in call.topic[:255]
@@ -252,12 +252,12 @@ async def export(call: Call, asked: ExportQuery) -> Response:
     return StreamingResponse(lines, media_type=media_type, headers=headers)
 
 
-@reads("/clusters/{cluster}/topics/{topic}/messages/{partition}/{offset}", "One record, whole.", OneQuery)
+@reads("/clusters/{cluster}/topics/{topic}/messages/{partition}/{offset}", "One message, in full.", OneQuery)
 async def message(call: Call, asked: OneQuery) -> ShownRecord:
     """Up to two megabytes of each field."""
     partition, offset = numbers_of(
         (call.path["partition"], call.path["offset"]),
-        "a record is named by the numbers of its partition and offset",
+        "invalid message address: expected a partition number and an offset",
     )
     place = TopicPartition(call.topic, partition)
     choice = _choice(asked)
@@ -270,7 +270,7 @@ async def message(call: Call, asked: OneQuery) -> ShownRecord:
 @changes(
     "POST",
     "/clusters/{cluster}/topics/{topic}/messages",
-    "Write a record.",
+    "Produce a message.",
     NewMessage,
     action="produce",
 )
@@ -297,7 +297,7 @@ async def produce(call: Call, asked: NewMessage) -> Written:
 @changes(
     "POST",
     "/clusters/{cluster}/topics/{topic}/messages/resend",
-    "Send a record again, here or elsewhere.",
+    "Resend a message to this or another topic.",
     ResendRequest,
     action="resend",
     role=Role.VIEWER,
@@ -310,7 +310,7 @@ async def resend(call: Call, asked: ResendRequest) -> Written:
     place = TopicPartition(call.topic, asked.partition)
     record = await read_one(call.cluster, place, asked.offset, mask, call.person.account)
     if record.masked:
-        raise Refusal("fields of this record are masked from you, so you cannot send it on", 403, "FORBIDDEN")
+        raise Refusal("this message has masked fields, so you cannot resend it", 403, "FORBIDDEN")
     headers = record.headers
     if asked.headers is not None:
         headers = [_resent_header(each, record.headers) for each in asked.headers]
@@ -321,7 +321,7 @@ async def resend(call: Call, asked: ResendRequest) -> Written:
 @changes(
     "POST",
     "/clusters/{cluster}/topics/{topic}/redrive",
-    "Send dead letters back to where they came from.",
+    "Send dead letters back to their original topics.",
     RedriveRequest,
     action="redrive",
     role=Role.VIEWER,
@@ -333,7 +333,7 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     Of others, headers that tell of the failure are left out.
     """
     if asked.place == "tail":
-        raise Refusal("what is still to come cannot be sent back: name another place")
+        raise Refusal("place 'tail' cannot be redriven: choose another place")
     request = SearchRequest(
         call.topic,
         asked.place,
@@ -346,12 +346,12 @@ async def redrive(call: Call, asked: RedriveRequest) -> Redriven:
     )
     mask = _mask(call, unmasked=True)
     if mask:
-        raise Refusal("fields of this topic are masked from you, so you cannot send it on", 403, "FORBIDDEN")
+        raise Refusal("this topic has masked fields, so you cannot redrive its messages", 403, "FORBIDDEN")
     hidden = call.console.mask(call.person, call.cluster.name, call.topic, unmasked=False)
     if asked.filter.strip() and hidden and not asked.unmasked:
         raise Refusal(
-            "fields of this topic are masked, and a filter would find letters by them: have masked fields "
-            "shown, or choose letters by partition, offset or time",
+            "this topic has masked fields, which a filter could reveal: show masked fields, or "
+            "select dead letters by partition, offset or time",
             403,
             "MASKED",
         )
@@ -394,9 +394,9 @@ def _resent_header(asked: ResentHeader, given: list[RecordHeader]) -> RecordHead
     if asked.keep is None and asked.name is not None:
         return asked.name, _data(asked.value, asked.encoding, "a header")
     if asked.keep is None or asked.name is not None or asked.value is not None:
-        raise Refusal("a header is kept by its place (keep), or has a name and a value")
+        raise Refusal("a header has either keep (its position) or a name and a value")
     if not 0 <= asked.keep < len(given):
-        raise Refusal(f"the record has {len(given)} headers; there is none at place {asked.keep}")
+        raise Refusal(f"the message has {len(given)} headers; there is no header at position {asked.keep}")
     return given[asked.keep]
 
 
@@ -411,7 +411,7 @@ async def _lines(
                     yield export_file.lines(found.records, format_)
         except Exception as error:
             # The answer has no end, by which whoever downloads it knows that it is not whole.
-            logger.warning("a file that was exported is broken off: %s", refusal_of(error))
+            logger.warning("an export was aborted: %s", refusal_of(error))
             raise
 
 
@@ -425,8 +425,8 @@ async def _parquet(search: Search) -> BinaryIO:
                     await asyncio.to_thread(file.write, found.records)
                 if os.fstat(made.fileno()).st_size > _PARQUET_BYTES:
                     raise Refusal(
-                        f"a Parquet file is made before it is sent, and has {_PARQUET_BYTES} bytes at most: "
-                        "export fewer records, or JSON lines or CSV",
+                        f"a Parquet file is limited to {_PARQUET_BYTES} bytes: export fewer messages, "
+                        "or choose JSON lines or CSV",
                         413,
                         "TOO_LARGE",
                     )
@@ -480,7 +480,7 @@ def _begun(call: Call, request: SearchRequest, mask: Mask, decoder: RecordDecode
 
 def _partitions(text: str) -> tuple[int, ...]:
     numbers = numbers_of(
-        filter(None, map(str.strip, text.split(","))), "partitions are numbers, separated by commas"
+        filter(None, map(str.strip, text.split(","))), "partitions must be numbers, separated by commas"
     )
     return tuple(dict.fromkeys(numbers))
 
@@ -535,9 +535,9 @@ def _data(text: str | None, encoding: str, what: str) -> bytes | None:
         try:
             data = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            raise Refusal(f"{what} is no base64") from None
+            raise Refusal(f"{what} is not valid Base64") from None
     if len(data) > _LARGEST_FIELD:
-        raise Refusal(f"{what} has {len(data)} bytes; {_LARGEST_FIELD} are the most", 413, "TOO_LARGE")
+        raise Refusal(f"{what} has {len(data)} bytes; the limit is {_LARGEST_FIELD}", 413, "TOO_LARGE")
     return data
 
 

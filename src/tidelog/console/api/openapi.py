@@ -51,7 +51,9 @@ def _operation(endpoint: Endpoint, components: dict[str, Any]) -> dict[str, Any]
         "x-role": endpoint.role.name.lower(),
         "responses": {
             "200": {"description": "Done."},
-            "default": {"description": "Refused: `error` says why in a sentence, `code` in a word."},
+            "default": {
+                "description": "Refused: `error` is a sentence for people, `code` a word for programs."
+            },
         },
         "security": [{"session": [], **({"token": []} if endpoint.action else {})}],
     }

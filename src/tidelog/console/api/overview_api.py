@@ -88,7 +88,7 @@ class HistoryQuery(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class EventQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """How many."""
+    """The maximum number of results."""
 
     limit: int = 50
 
@@ -142,7 +142,7 @@ async def overview(call: Call, asked: Nothing) -> Overview:
 
 @reads(
     "/clusters/{cluster}/rates",
-    "Records and bytes a second over time, of all topics that the person may see.",
+    "Messages and bytes per second over time, of all topics that the user may see.",
     HistoryQuery,
 )
 async def rates(call: Call, asked: HistoryQuery) -> list[Point]:
@@ -154,7 +154,7 @@ async def rates(call: Call, asked: HistoryQuery) -> list[Point]:
     return await watched.history.rates_together(watched.name, topics, begin_s)
 
 
-@reads("/clusters/{cluster}/events", "What changed lately, the newest first.", EventQuery)
+@reads("/clusters/{cluster}/events", "Recent changes, newest first.", EventQuery)
 async def events(call: Call, asked: EventQuery) -> list[Event]:
     """From the history; those about topics and groups that the person may not see are left out."""
     watched, limit = call.cluster, max(1, min(asked.limit, _EVENTS))
@@ -173,7 +173,7 @@ def _sees_event(call: Call, event_: Event) -> bool:
 
 
 @reads(
-    "/clusters/{cluster}/live", "A stream of server-sent events: one for each look at the cluster.", Nothing
+    "/clusters/{cluster}/live", "A stream of server-sent events, one for each poll of the cluster.", Nothing
 )
 async def live(call: Call, asked: Nothing) -> EventStream:
     """Pages fetch what they show anew with each look."""
@@ -271,14 +271,14 @@ async def alter_broker_configs(call: Call, asked: ConfigChanges) -> list[ConfigR
     return await change_configs(call, resource, asked)
 
 
-@reads("/clusters/{cluster}/clients", "Who is connected, as brokers of Tidelog tell it.", Nothing)
+@reads("/clusters/{cluster}/clients", "Connected clients, as reported by Tidelog brokers.", Nothing)
 async def clients(call: Call, asked: Nothing) -> BrokerPage:
     """Of brokers that have a metrics listener; for those who may see all topics."""
     require_whole_cluster(call)
     return await _told(call, "/clients")
 
 
-@reads("/clusters/{cluster}/requests", "Request times, as brokers of Tidelog tell them.", Nothing)
+@reads("/clusters/{cluster}/requests", "Request times, as reported by Tidelog brokers.", Nothing)
 async def requests(call: Call, asked: Nothing) -> BrokerPage:
     """Of brokers that have a metrics listener."""
     return await _told(call, "/requests")
@@ -291,7 +291,7 @@ async def _told(call: Call, path: str) -> BrokerPage:
 
 def _broker_id(call: Call) -> int:
     text = call.path["broker"]
-    return numbers_of([text], f"{text[:50]!r} is no broker's number")[0]
+    return numbers_of([text], f"invalid broker id {text[:50]!r}")[0]
 
 
 def since_s(minutes: int) -> int:

@@ -133,7 +133,7 @@ async def reassign(call: Call, asked: ReassignRequest) -> ReassignAnswer:
     if asked.throttle_bytes is not None:
         call.require(Role.ADMIN)
         if asked.throttle_bytes < 1:
-            raise Refusal("a throttle is a number of bytes a second: leave it out, or give more than 0")
+            raise Refusal("throttle_bytes must be above 0 bytes per second; omit it for no throttle")
     admin = call.cluster.admin
     current = await current_assignment(admin, [call.topic])
     planned = await _planned(call, asked, current)
@@ -157,7 +157,7 @@ async def reassign(call: Call, asked: ReassignRequest) -> ReassignAnswer:
 
 @reads(
     "/clusters/{cluster}/topics/{topic}/reassignments",
-    "Partitions of a topic that are on their way to other brokers, and how far they are.",
+    "Reassignments in progress for a topic, and how much is copied.",
     Nothing,
 )
 async def reassignments(call: Call, asked: Nothing) -> Reassignments:
@@ -191,7 +191,7 @@ async def reassignments(call: Call, asked: Nothing) -> Reassignments:
 @changes(
     "POST",
     "/clusters/{cluster}/topics/{topic}/reassign/cancel",
-    "Give up moves that are under way: partitions stay where they were.",
+    "Cancel reassignments in progress: partitions stay on their original brokers.",
     PartitionsRequest,
     action="cancel reassignment",
     role=Role.ADMIN,
@@ -208,7 +208,7 @@ async def cancel_reassignment(call: Call, asked: PartitionsRequest) -> Done:
     ]
     moving = await admin.list_partition_reassignments(places)
     if not moving:
-        return Done("nothing is under way")
+        return Done("no reassignments are in progress")
     for result in await admin.alter_partition_reassignments(dict.fromkeys(moving)):
         # A move may end between our look and our word.
         if result.error is not None and result.error.code is not ErrorCode.NO_REASSIGNMENT_IN_PROGRESS:
@@ -220,7 +220,7 @@ async def cancel_reassignment(call: Call, asked: PartitionsRequest) -> Done:
 @changes(
     "DELETE",
     "/clusters/{cluster}/throttle",
-    "Take the throttle of replication away, if nothing moves any more.",
+    "Remove the reassignment throttle, if no reassignment is in progress.",
     Nothing,
     action="remove throttle",
     role=Role.ADMIN,
@@ -232,18 +232,19 @@ async def unthrottle(call: Call, asked: Nothing) -> Done:
         raise error
     if done.moving:
         raise Refusal(
-            f"{done.moving} partitions are still on their way: wait for them, or cancel their moves",
+            f"{done.moving} partitions are still being reassigned: wait for them to finish, or cancel "
+            "the reassignments",
             409,
             "MOVING",
         )
     call.cluster.unthrottle_when_moved = False
-    return Done("" if done.found else "there was no throttle")
+    return Done("" if done.found else "no throttle is set")
 
 
 @changes(
     "POST",
     "/clusters/{cluster}/topics/{topic}/elect-leaders",
-    "Elect leaders: the preferred replicas, or where no replica is in sync any that is alive.",
+    "Elect leaders: the preferred replica, or any live replica where none is in sync.",
     ElectRequest,
     action="elect leaders",
 )
@@ -288,27 +289,27 @@ async def _planned(call: Call, asked: ReassignRequest, current: Assignment) -> A
             place = _place(call, text)
             if list(current.get(place, ())) != expected:
                 raise Refusal(
-                    f"{place} is on {_ids(current.get(place, ()))} now and was on {_ids(expected)}: "
-                    "make the plan anew",
+                    f"{place} is on {_ids(current.get(place, ()))} now and was on {_ids(expected)} in "
+                    "the plan: create a new plan",
                     409,
                     "PLAN_OUTDATED",
                 )
     if asked.replicas is not None:
         if asked.brokers or asked.replication_factor is not None:
-            raise Refusal("give replicas one by one, or brokers and a replication factor, not both")
+            raise Refusal("specify either replicas, or brokers and replication_factor, not both")
         named = {_place(call, text): tuple(each) for text, each in asked.replicas.items()}
         if not named:
-            raise Refusal("name the replicas of one partition at least")
+            raise Refusal("specify the replicas of at least one partition")
         _require_known({each.partition for each in current}, [each.partition for each in named])
         for place, replicas in named.items():
             if not replicas or len(set(replicas)) < len(replicas):
-                raise Refusal(f"{place} needs one replica at least, and none of them twice")
+                raise Refusal(f"{place} needs at least one replica, and each broker only once")
             _require_brokers(nodes, replicas)
         return named
     chosen = asked.brokers or sorted(nodes)
     _require_brokers(nodes, chosen)
     if asked.replication_factor is not None and not 1 <= asked.replication_factor <= _LARGEST_FACTOR:
-        raise Refusal(f"a replication factor is 1 at least; {asked.replication_factor} is none")
+        raise Refusal(f"invalid replication_factor {asked.replication_factor}: it must be at least 1")
     try:
         return plan_reassignment(
             current, {each: nodes[each].rack for each in chosen}, asked.replication_factor
@@ -365,13 +366,13 @@ async def _sizes(
 
 
 def _place(call: Call, text: str) -> TopicPartition:
-    return TopicPartition(call.topic, *numbers_of([text], f"{text[:50]!r} is no partition's number"))
+    return TopicPartition(call.topic, *numbers_of([text], f"invalid partition {text[:50]!r}"))
 
 
 def _require_known(known: set[int], named: Sequence[int]) -> None:
     for each in named:
         if each not in known:
-            raise not_found(f"the topic has no partition {each}: it has 0 to {max(known)}")
+            raise not_found(f"the topic has no partition {each}: its partitions are 0 to {max(known)}")
 
 
 def _require_brokers(nodes: Mapping[int, object], named: Sequence[int]) -> None:

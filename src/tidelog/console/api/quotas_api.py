@@ -24,7 +24,7 @@ class QuotaRequest(msgspec.Struct, forbid_unknown_fields=True):
     quotas: dict[str, float | None]
 
 
-@reads("/clusters/{cluster}/quotas", "Quotas of users, client ids and addresses.", Nothing)
+@reads("/clusters/{cluster}/quotas", "Quotas of users, client ids and IP addresses.", Nothing)
 async def quotas(call: Call, asked: Nothing) -> list[QuotaRow]:
     """All of them."""
     require_whole_cluster(call)
@@ -34,7 +34,7 @@ async def quotas(call: Call, asked: Nothing) -> list[QuotaRow]:
 @changes(
     "PUT",
     "/clusters/{cluster}/quotas",
-    "Set or take away quotas.",
+    "Set or remove quotas.",
     QuotaRequest,
     action="set quotas",
     role=Role.ADMIN,

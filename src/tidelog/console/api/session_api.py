@@ -102,7 +102,9 @@ async def session(call: Call, asked: Nothing) -> SessionState | SessionChange:
 async def log_in(call: Call, asked: Credentials) -> SessionChange:
     """Try the password at the cluster; a new session begins."""
     if call.console.login is None:
-        raise Refusal("this console takes no passwords: name [login] in its --config", 409, "NO_LOGIN")
+        raise Refusal(
+            "password login is disabled: add a [login] section to the file in --config", 409, "NO_LOGIN"
+        )
     call.details["user"] = asked.user[:200]
     await call.console.login.check(asked.user, asked.password)
     call.person = call.console.named(Account(asked.user, Way.SCRAM))
@@ -114,7 +116,7 @@ async def log_in(call: Call, asked: Credentials) -> SessionChange:
 @changes(
     "POST",
     "/session/provider",
-    "Begin to log in at the provider; the browser goes to the URL.",
+    "Start a login at the provider; the browser then opens the URL.",
     ProviderLogin,
     action="begin login",
     role=Role.NONE,
@@ -124,7 +126,9 @@ async def begin_login(call: Call, asked: ProviderLogin) -> LoginBegun:
     """Only our own pages begin one; the provider sends the browser back to /login/oidc."""
     if call.console.oidc is None:
         raise Refusal(
-            "this console knows no login provider: name [login.oidc] in its --config", 409, "NO_LOGIN"
+            "no login provider is configured: add a [login.oidc] section to the file in --config",
+            409,
+            "NO_LOGIN",
         )
     begun = await call.console.oidc.begin(call.session.id, asked.place)
     return LoginBegun(begun.id, Elsewhere(begun.url))

@@ -119,9 +119,7 @@ class SubscriptionRequest(msgspec.Struct, forbid_unknown_fields=True):
     """``selector=regular expression``; all have to match, none is every client."""
 
 
-@reads(
-    "/clusters/{cluster}/telemetry", "Clients that push figures of themselves, with the main ones.", Nothing
-)
+@reads("/clusters/{cluster}/telemetry", "Clients that push metrics, with the most important ones.", Nothing)
 async def telemetry(call: Call, asked: Nothing) -> TelemetryPage:
     """As brokers of Tidelog tell it that have a metrics listener."""
     require_whole_cluster(call)
@@ -131,7 +129,7 @@ async def telemetry(call: Call, asked: Nothing) -> TelemetryPage:
     return TelemetryPage(rows, problems)
 
 
-@reads("/clusters/{cluster}/telemetry/{id}", "All figures that one client has pushed.", Nothing)
+@reads("/clusters/{cluster}/telemetry/{id}", "All metrics pushed by one client.", Nothing)
 async def client_figures(call: Call, asked: Nothing) -> list[Figure]:
     """By its instance id; by name."""
     require_whole_cluster(call)
@@ -145,11 +143,11 @@ async def client_figures(call: Call, asked: Nothing) -> list[Figure]:
         if metric.value is not None
     }
     if not figures:
-        raise not_found(f"no client {wanted} has pushed figures of late")
+        raise not_found(f"client {wanted} has pushed no metrics recently")
     return [Figure(*name, value) for name, value in sorted(figures.items())]
 
 
-@reads("/clusters/{cluster}/client-metrics", "Subscriptions to clients' figures.", Nothing)
+@reads("/clusters/{cluster}/client-metrics", "Client metrics subscriptions.", Nothing)
 async def subscriptions(call: Call, asked: Nothing) -> list[Subscription]:
     """By name."""
     require_whole_cluster(call)
@@ -176,7 +174,7 @@ async def subscriptions(call: Call, asked: Nothing) -> list[Subscription]:
 @changes(
     "PUT",
     "/clusters/{cluster}/client-metrics/{id}",
-    "Subscribe to clients' figures, or change a subscription.",
+    "Add or change a client metrics subscription.",
     SubscriptionRequest,
     action="set client metrics",
     role=Role.ADMIN,
@@ -185,7 +183,7 @@ async def set_subscription(call: Call, asked: SubscriptionRequest) -> Done:
     """Clients hear of it within the interval that they have now."""
     if not asked.metrics or not all(asked.metrics):
         raise Refusal(
-            'name the figures that clients shall push by prefixes, such as "org.apache.kafka.", or "*"'
+            'metrics must list the prefixes of the metrics to push, such as "org.apache.kafka.", or "*"'
         )
     call.details |= {"metrics": asked.metrics, "interval_ms": asked.interval_ms, "match": asked.match}
     values = {
@@ -200,7 +198,7 @@ async def set_subscription(call: Call, asked: SubscriptionRequest) -> Done:
 @changes(
     "DELETE",
     "/clusters/{cluster}/client-metrics/{id}",
-    "Remove a subscription to clients' figures.",
+    "Remove a client metrics subscription.",
     Nothing,
     action="remove client metrics",
     role=Role.ADMIN,
@@ -209,7 +207,7 @@ async def remove_subscription(call: Call, asked: Nothing) -> Done:
     """It is gone with its last config."""
     known = await call.cluster.admin.list_config_resources([ResourceType.CLIENT_METRICS])
     if call.path["id"] not in {each.name for each in known}:
-        raise not_found(f"there is no subscription {call.path['id']}")
+        raise not_found(f"subscription {call.path['id']} does not exist")
     await _alter(call, dict.fromkeys(_OPTIONS))
     return Done()
 
@@ -226,11 +224,11 @@ async def _clients(call: Call) -> tuple[list[tuple[int, _Client]], list[str]]:
         try:
             told = msgspec.convert(page, _Page)
         except msgspec.ValidationError as error:
-            problems = [*problems, f"what broker {broker} tells of telemetry cannot be read: {error}"]
+            problems = [*problems, f"cannot read the client metrics of broker {broker}: {error}"]
             continue
         found += [(broker, each) for each in told.clients]
         if told.left_out:
-            problems = [*problems, f"broker {broker} has {told.left_out} more clients than it tells of"]
+            problems = [*problems, f"broker {broker} omitted {told.left_out} more clients"]
     return found, problems
 
 

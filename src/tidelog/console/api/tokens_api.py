@@ -41,7 +41,7 @@ class MadeToken(msgspec.Struct, frozen=True):
     ends_at_ms: int
 
 
-@reads("/tokens", "Tokens for assistants: one's own, and for admins of the console all.", Nothing)
+@reads("/tokens", "Tokens for assistants: your own; for admins of the console, all tokens.", Nothing)
 async def tokens(call: Call, asked: Nothing) -> list[TokenRow]:
     """Those that have not ended, the newest first."""
     kept, account = _tokens(call)
@@ -61,7 +61,7 @@ async def tokens(call: Call, asked: Nothing) -> list[TokenRow]:
     ]
 
 
-@changes("POST", "/tokens", "Make a token.", NewToken, action="make token", role=Role.VIEWER)
+@changes("POST", "/tokens", "Create a token.", NewToken, action="make token", role=Role.VIEWER)
 async def make_token(call: Call, asked: NewToken) -> MadeToken:
     """It has the rights of its owner, or less; only a hash of it is kept."""
     kept, account = _tokens(call)
@@ -79,7 +79,9 @@ async def revoke_token(call: Call, asked: Nothing) -> Done:
     kept, account = _tokens(call)
     token = kept.get(call.path["id"])
     if not _is_own(token, account) and not _is_admin(call):
-        raise forbidden(f"the token {token.id} is of somebody else: an admin of all clusters may revoke it")
+        raise forbidden(
+            f"token {token.id} belongs to another user: only an admin of all clusters may revoke it"
+        )
     call.details |= {"user": token.user, "label": token.label}
     kept.revoke(token.id)
     return Done()
@@ -88,7 +90,7 @@ async def revoke_token(call: Call, asked: Nothing) -> Done:
 def _tokens(call: Call) -> tuple[Tokens, Account]:
     if call.console.tokens is None or call.person.account is None:
         raise Refusal(
-            "there are no tokens here: they need [mcp] and [login] in the console's --config",
+            "tokens are disabled: add [mcp] and [login] sections to the file in the console's --config",
             409,
             "NO_TOKENS",
         )

@@ -117,7 +117,7 @@ class DeleteRecordsRequest(msgspec.Struct, forbid_unknown_fields=True):
     before: dict[str, int]
 
 
-@reads("/clusters/{cluster}/topics", "Topics with rates, sizes and lag, a page at a time.", TopicQuery)
+@reads("/clusters/{cluster}/topics", "Topics with rates, sizes and lag, in pages.", TopicQuery)
 async def topics(call: Call, asked: TopicQuery) -> TopicPage:
     """From the last look; favourites and searches are by name."""
     seen = await call.cluster.seen()
@@ -167,7 +167,7 @@ async def topic(call: Call, asked: Nothing) -> TopicDetail:
                 start.offset if start is not None and start.error is None else None,
                 end.offset if end is not None and end.error is None else None,
                 seen.sizes.get(place),
-                "it has no leader" if each.leader is None else None if error is None else error.message,
+                "no leader" if each.leader is None else None if error is None else error.message,
             )
         )
     groups = [
@@ -187,7 +187,7 @@ async def topic(call: Call, asked: Nothing) -> TopicDetail:
     )
 
 
-@reads("/clusters/{cluster}/topics/{topic}/rates", "Records and bytes a second over time.", HistoryQuery)
+@reads("/clusters/{cluster}/topics/{topic}/rates", "Messages and bytes per second over time.", HistoryQuery)
 async def topic_rates(call: Call, asked: HistoryQuery) -> list[Point]:
     """From the history."""
     return await call.cluster.history.rates(call.cluster.name, call.topic, since_s(asked.minutes))
@@ -239,7 +239,7 @@ async def create_topic(call: Call, asked: NewTopicRequest) -> Done:
 @changes(
     "DELETE",
     "/clusters/{cluster}/topics/{topic}",
-    "Delete a topic and all its records.",
+    "Delete a topic and all its messages.",
     TypedName,
     action="delete topic",
     role=Role.ADMIN,
@@ -272,7 +272,7 @@ async def add_partitions(call: Call, asked: PartitionTotal) -> Done:
 @changes(
     "POST",
     "/clusters/{cluster}/topics/{topic}/delete-records",
-    "Delete the oldest records.",
+    "Delete the oldest messages.",
     DeleteRecordsRequest,
     action="delete records",
     role=Role.ADMIN,
@@ -280,7 +280,7 @@ async def add_partitions(call: Call, asked: PartitionTotal) -> Done:
 async def delete_records(call: Call, asked: DeleteRecordsRequest) -> dict[str, int]:
     """By partition; gives where each begins then."""
     call.details["before"] = dict(asked.before)
-    remedy = "name partitions by their numbers, with the offset before which records go"
+    remedy = "before must map partition numbers to offsets; messages before the offset are deleted"
     if not asked.before:
         raise Refusal(remedy)
     numbers = numbers_of(asked.before, remedy)

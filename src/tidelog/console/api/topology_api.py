@@ -95,7 +95,7 @@ class _Picture:
         self.edges[edge.source, edge.target] = edge
 
 
-@reads("/clusters/{cluster}/topology", "Who writes and reads the busiest topics.", Nothing)
+@reads("/clusters/{cluster}/topology", "Producers and consumers of the busiest topics.", Nothing)
 async def topology(call: Call, asked: Nothing) -> Topology:
     """Of the last look at the cluster; producers are asked for now."""
     watched = call.cluster

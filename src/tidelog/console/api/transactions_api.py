@@ -62,7 +62,7 @@ async def transactions(call: Call, asked: Nothing) -> TransactionPage:
 @changes(
     "POST",
     "/clusters/{cluster}/transactions/{id}/fence",
-    "Abort what is open and fence the producer.",
+    "Abort the open transaction and fence the producer.",
     TypedName,
     action="fence producer",
     role=Role.ADMIN,

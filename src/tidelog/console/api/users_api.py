@@ -29,7 +29,7 @@ class UserRequest(msgspec.Struct, forbid_unknown_fields=True):
     mechanism: Literal["SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
 
 
-@reads("/clusters/{cluster}/users", "Users who log in by SCRAM; never their passwords.", Nothing)
+@reads("/clusters/{cluster}/users", "SCRAM users, without their passwords.", Nothing)
 async def users(call: Call, asked: Nothing) -> list[UserRow]:
     """By name."""
     require_whole_cluster(call)
@@ -47,7 +47,7 @@ async def users(call: Call, asked: Nothing) -> list[UserRow]:
 @changes(
     "PUT",
     "/clusters/{cluster}/users",
-    "Add a SCRAM user, or change his password.",
+    "Add a SCRAM user, or change the password.",
     UserRequest,
     action="set user",
     role=Role.ADMIN,
@@ -55,7 +55,7 @@ async def users(call: Call, asked: Nothing) -> list[UserRow]:
 async def set_user(call: Call, asked: UserRequest) -> Done:
     """Brokers get what is made of the password, never the password."""
     if not asked.name or not asked.password:
-        raise Refusal("a user has a name and a password")
+        raise Refusal("specify a user name and a password")
     call.details |= {"user": asked.name, "mechanism": asked.mechanism}
     change = ScramUpsertion(asked.name, asked.password, asked.mechanism)
     raise_errors(await call.cluster.admin.alter_user_scram_credentials([change]))
@@ -73,11 +73,11 @@ async def set_user(call: Call, asked: UserRequest) -> Done:
 async def remove_user(call: Call, asked: TypedName) -> Done:
     """With all his passwords; the name has to be typed again."""
     name = call.path["id"]
-    require_typed(asked.name, name, "the user's whole name", "to remove him")
+    require_typed(asked.name, name, "the user's whole name", "to remove the user")
     found = await call.cluster.admin.describe_user_scram_credentials([name])
     mechanisms = [info.mechanism for each in found for info in each.credentials]
     if not mechanisms:
-        raise not_found(f"there is no SCRAM user {name}")
+        raise not_found(f"SCRAM user {name} does not exist")
     gone = [ScramDeletion(name, each) for each in mechanisms]
     raise_errors(await call.cluster.admin.alter_user_scram_credentials(gone))
     return Done()

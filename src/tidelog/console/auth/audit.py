@@ -66,7 +66,7 @@ class AuditLog:
             self._file = _open(path)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise ConfigError(f"--data-dir: the audit log {path} cannot be written: {reason}") from None
+            raise ConfigError(f"--data-dir: cannot write the audit log {path}: {reason}") from None
 
     def note(self, entry: AuditEntry) -> None:
         """Append an entry; one that cannot be written is at least in the console's log."""
@@ -74,7 +74,7 @@ class AuditLog:
         try:
             self._append(line)
         except OSError as error:
-            logger.error("the audit log %s cannot be written (%s): %s", self._path, error, line.decode())
+            logger.error("cannot write the audit log %s (%s): %s", self._path, error, line.decode())
             return
         size_bytes = os.fstat(self._file).st_size
         if size_bytes <= self._full_bytes:
@@ -83,7 +83,7 @@ class AuditLog:
             self._begin_anew()
         except OSError as error:
             self._full_bytes = size_bytes + _LARGEST_BYTES
-            logger.error("the audit log %s grows on, as no other file can be begun: %s", self._path, error)
+            logger.error("cannot rotate the audit log %s, which keeps growing: %s", self._path, error)
 
     def note_failed_login(self, entry: AuditEntry) -> None:
         """Append that somebody whom nobody knows could not log in, unless there were many lately."""
@@ -194,10 +194,10 @@ def _cut_all(value: object, depth: int = 0) -> object:
             kept = {
                 _cut(str(key)): _cut_all(each, depth + 1) for key, each in list(value.items())[:_MOST_ITEMS]
             }
-            return kept if len(value) <= _MOST_ITEMS else {**kept, "…": f"{len(value)} in all"}
+            return kept if len(value) <= _MOST_ITEMS else {**kept, "…": f"{len(value)} in total"}
         case list():
             kept_ = [_cut_all(each, depth + 1) for each in value[:_MOST_ITEMS]]
-            return kept_ if len(value) <= _MOST_ITEMS else [*kept_, f"… {len(value)} in all"]
+            return kept_ if len(value) <= _MOST_ITEMS else [*kept_, f"… {len(value)} in total"]
     return value
 
 

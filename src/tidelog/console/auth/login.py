@@ -58,9 +58,7 @@ class ScramLogin:
                     await admin.cluster.connect()
             except AuthenticationError:
                 self._note_failure(user)
-                raise Refusal(
-                    "the cluster does not know this user and password", 401, "LOGIN_FAILED"
-                ) from None
+                raise Refusal("wrong user name or password", 401, "LOGIN_FAILED") from None
         self._failed.pop(user, None)
 
     @asynccontextmanager
@@ -68,7 +66,7 @@ class ScramLogin:
         """One try of a user after another; too many at once are refused."""
         lock, tries = self._turns.get(user, (asyncio.Lock(), 0))
         if tries >= _WAITING:
-            raise Refusal("too many logins of this user at once: try again in a moment", 429, "TOO_MANY")
+            raise Refusal("too many concurrent logins of this user: try again in a moment", 429, "TOO_MANY")
         self._turns[user] = lock, tries + 1
         try:
             async with lock:

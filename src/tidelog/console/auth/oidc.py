@@ -127,21 +127,21 @@ class OidcLogin:
         if pending is None or pending.ends_at_s <= self._now_s() or not answer.state:
             self._pending.pop(login_id or "", None)
             raise Refusal(
-                "this login was not begun in this browser, is over already, or took longer than ten minutes: "
-                f"begin again at {_origin(self._redirect_url)}",
+                "this login was started in another browser, is already complete, or took longer than "
+                f"ten minutes: start again at {_origin(self._redirect_url)}",
                 400,
                 "LOGIN_FAILED",
             )
         if not hmac.compare_digest(pending.state.encode(), answer.state.encode()):
-            raise Refusal("this answer belongs to another login (state): begin again", 400, "LOGIN_FAILED")
+            raise Refusal("this response belongs to another login (state): start again", 400, "LOGIN_FAILED")
         del self._pending[login_id or ""]
         offer = await self._in_thread(self.provider.offer)
         if answer.iss != self._settings.issuer and (answer.iss is not None or offer.sends_issuer):
-            raise Refusal("this answer is of another login provider (iss)", 400, "LOGIN_FAILED")
+            raise Refusal("this response is from another login provider (iss)", 400, "LOGIN_FAILED")
         if answer.error:
             raise Refusal(f"the login provider refused: {answer.error[:200]}", 401, "LOGIN_FAILED")
         if not answer.code or len(answer.code) > _LONGEST_CODE:
-            raise Refusal("the login provider's answer has no code in it", 400, "LOGIN_FAILED")
+            raise Refusal("the login provider's response contains no code", 400, "LOGIN_FAILED")
         identity = await self._in_thread(
             lambda: self.provider.identity(answer.code, pending.verifier, pending.nonce)
         )
@@ -180,12 +180,14 @@ class OidcLogin:
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         if self._running >= _AT_ONCE + _WAITING:
-            raise Refusal("too many people log in at once: try again in a moment", 503, "BUSY")
+            raise Refusal("too many concurrent logins: try again in a moment", 503, "BUSY")
         self._running += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, work)
         except Refused as refused:
-            raise Refusal(f"the login provider is not believed: {refused}", 401, "LOGIN_FAILED") from None
+            raise Refusal(
+                f"the login provider's token was rejected: {refused}", 401, "LOGIN_FAILED"
+            ) from None
         finally:
             self._running -= 1
 

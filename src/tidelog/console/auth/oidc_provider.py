@@ -103,19 +103,19 @@ class OidcProvider:
         claims = signed_claims(self._id_token(code, verifier), self._key_source(), self._settings.algorithms)
         found = self._identity(claims, self._settings.client_id)
         if claims.get("nonce") != nonce:
-            raise Refused("its token is for another login (nonce)")
+            raise Refused("the token is for another login (nonce)")
         audiences, party = claims.get("aud"), claims.get("azp")
         if party is None and isinstance(audiences, list) and len(audiences) > 1:
-            raise Refused("its token is for several audiences and does not say who asked for it (azp)")
+            raise Refused("the token has several audiences but no authorized party (azp)")
         if party is not None and party != self._settings.client_id:
-            raise Refused("its token was asked for by somebody else (azp)")
+            raise Refused("the token was issued to another client (azp)")
         return found
 
     def bearer(self, token: str, audience: str) -> Identity:
         """Whom an access token for ``audience`` names; raises a refusal or ``Refused``."""
         claims = signed_claims(token, self._key_source(), self._settings.algorithms)
         if "nonce" in claims:
-            raise Refused("its token is that of a login, and none for access (nonce)")
+            raise Refused("the token is an ID token, not an access token (nonce)")
         return self._identity(claims, audience)
 
     def _identity(self, claims: Claims, audience: str) -> Identity:
@@ -128,13 +128,15 @@ class OidcProvider:
         )
         owner = rules.owner_of(claims, self._now_s())
         if float(claims["iat"]) > self._now_s() + settings.clock_skew_s:
-            raise Refused("its token begins in the future (iat): compare the clocks of both machines")
+            raise Refused("the token was issued in the future (iat): compare the clocks of both machines")
         if not isinstance(claims.get("sub"), str):
-            raise Refused("its token names nobody (sub)")
+            raise Refused("the token has no subject (sub)")
         if settings.user_claim == "email" and claims.get("email_verified") is not True:
-            raise Refused("its token's address was not verified (email_verified): choose another user_claim")
+            raise Refused(
+                "the token's email address is not verified (email_verified): choose another user_claim"
+            )
         if len(owner.name) > _LONGEST_NAME or not owner.name.isprintable() or owner.name == "*":
-            raise Refused(f"its token names somebody by what is no name ({settings.user_claim})")
+            raise Refused(f"the token's user claim is not a valid name ({settings.user_claim})")
         return Identity(owner.name, _groups(claims, settings.groups_claim))
 
     def _id_token(self, code: str, verifier: str) -> str:
@@ -159,14 +161,15 @@ class OidcProvider:
             )
         except (OSError, ValueError, ConfigError) as error:
             raise Refusal(
-                f"the login provider gave nothing for the login's code ({error}): begin again; if it goes "
-                "on, compare client_id, client_secret and redirect_url with what the provider knows",
+                f"the login provider rejected the login's code ({error}): start again; if the problem "
+                "persists, compare client_id, client_secret and redirect_url with the provider's "
+                "settings",
                 502,
                 "PROVIDER_FAILED",
             ) from None
         token = answer.get("id_token")
         if not isinstance(token, str) or str(answer.get("token_type", "")).lower() != "bearer":
-            raise Refusal("the login provider's answer has no ID token in it", 502, "PROVIDER_FAILED")
+            raise Refusal("the login provider's response contains no ID token", 502, "PROVIDER_FAILED")
         return token
 
     def _key_source(self) -> JwksEndpoint:
@@ -185,19 +188,19 @@ class OidcProvider:
             # Whoever comes next tries again, but not each of many that come at once; an old offer serves on.
             wait_s = FAILURE_KEPT_S if self._offer is None else OLD_KEPT_S
             self._ask_again_s = self._monotonic() + wait_s
-            self._problem = f"the login provider {self._settings.issuer} cannot be used: {error}"
-            logger.error("%s cannot be used as a login provider: %s", url, error)
+            self._problem = f"cannot use the login provider {self._settings.issuer}: {error}"
+            logger.error("cannot use %s as a login provider: %s", url, error)
 
 
 def _offer(told: Mapping[str, Any], issuer: str) -> Offer:
     if told.get("issuer") != issuer:
         raise ValueError(
-            f"it calls itself {str(told.get('issuer'))[:200]!r}: write login.oidc.issuer exactly so, if it "
-            "is the one that is meant"
+            f"its issuer is {str(told.get('issuer'))[:200]!r}: set login.oidc.issuer to exactly this "
+            "value, if this is the provider you want"
         )
     challenges = told.get("code_challenge_methods_supported")
     if isinstance(challenges, list) and "S256" not in challenges:
-        raise ValueError("it does not take PKCE with S256")
+        raise ValueError("it does not support PKCE with S256")
     methods = told.get("token_endpoint_auth_methods_supported")
     return Offer(
         _endpoint(told, "authorization_endpoint", issuer),
@@ -212,13 +215,13 @@ def _offer(told: Mapping[str, Any], issuer: str) -> Offer:
 def _endpoint(told: Mapping[str, Any], name: str, issuer: str) -> str:
     url = told.get(name)
     if not isinstance(url, str):
-        raise ValueError(f"it names no {name}")
+        raise ValueError(f"it has no {name}")
     parts = urlsplit(url)
     if not parts.hostname or parts.fragment or not url.isascii() or not url.isprintable() or " " in url:
-        raise ValueError(f"its {name} is no URL")
+        raise ValueError(f"its {name} is not a valid URL")
     is_near = parts.scheme == "http" and issuer.startswith("http:") and is_loopback(parts.hostname)
     if parts.scheme != "https" and not is_near:
-        raise ValueError(f"its {name} has no TLS")
+        raise ValueError(f"its {name} does not use TLS")
     return url
 
 
@@ -226,9 +229,9 @@ def _object(raw: bytes) -> Mapping[str, Any]:
     try:
         found = json.loads(raw)
     except (ValueError, RecursionError):
-        raise ValueError("the answer is not JSON") from None
+        raise ValueError("the response is not JSON") from None
     if not isinstance(found, dict):
-        raise ValueError("the answer is no object")
+        raise ValueError("the response is not a JSON object")
     return found
 
 
@@ -244,7 +247,7 @@ def _groups(claims: Claims, name: str) -> frozenset[str]:
     if not isinstance(found, list):
         return frozenset()
     if len(found) > _MOST_GROUPS:
-        raise Refused(f"its token names more than {_MOST_GROUPS} groups ({name})")
+        raise Refused(f"the token has more than {_MOST_GROUPS} groups ({name})")
     return frozenset(each for each in found if isinstance(each, str) and each)
 
 
@@ -252,4 +255,4 @@ def _trusting(path: str) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=path)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"login.oidc.ca_file {path} holds no certificates in PEM: {error}") from None
+        raise ConfigError(f"login.oidc.ca_file {path} contains no PEM certificates: {error}") from None

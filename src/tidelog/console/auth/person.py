@@ -74,7 +74,7 @@ class Person:
         where = f"topic {topic} of cluster {cluster}" if topic is not None else f"cluster {cluster}"
         if self.most < needed:
             raise forbidden(
-                "this console is read-only: start it with --allow-changes, or on a loopback address"
+                "this console is read-only: start it with --allow-changes or on a loopback address"
             )
         raise forbidden(f"{self.name} needs the role {needed.name.lower()} on {where}")
 

@@ -61,7 +61,7 @@ class Tokens:
         try:
             found = msgspec.json.decode(path.read_bytes(), type=_File) if path.exists() else _File()
         except (OSError, *DECODE_ERRORS) as error:
-            raise ConfigError(f"the tokens in {path} cannot be read: {error}; mend it or remove it") from None
+            raise ConfigError(f"cannot read the tokens in {path}: {error}; fix or remove the file") from None
         self._by_id = {each.id: each for each in found.tokens}
 
     def make(
@@ -69,14 +69,12 @@ class Tokens:
     ) -> tuple[str, Token]:
         """A new token, and what is kept of it; raises a refusal."""
         if not label.strip() or len(label) > _LONGEST_LABEL or not label.isprintable():
-            raise Refusal(f"a token has a label of up to {_LONGEST_LABEL} characters, to know it by")
+            raise Refusal(f"a token needs a label of 1 to {_LONGEST_LABEL} characters")
         if not 0 < days <= self._most_days:
-            raise Refusal(f"a token lasts {self._most_days:g} days at most (mcp.token_days)")
+            raise Refusal(f"a token lasts at most {self._most_days:g} days (mcp.token_days)")
         self._drop_ended()
         if len(self.of(user, way)) >= _EACH or len(self._by_id) >= _ALL:
-            raise Refusal(
-                f"there are too many tokens, {_EACH} for each person at most: revoke one", 409, "FULL"
-            )
+            raise Refusal(f"too many tokens: each user may have {_EACH}; revoke one", 409, "FULL")
         now_ms = self._now_ms()
         token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         token = Token(
@@ -117,7 +115,7 @@ class Tokens:
         """A token by its id; raises a refusal."""
         token = self._by_id.get(token_id)
         if token is None:
-            raise not_found(f"there is no token {token_id[:40]!r}")
+            raise not_found(f"token {token_id[:40]!r} does not exist")
         return token
 
     def revoke(self, token_id: str) -> None:
@@ -139,9 +137,9 @@ class Tokens:
                 os.fsync(out.fileno())
             beside.replace(self._path)
         except OSError as error:
-            logger.error("the tokens in %s cannot be written: %s", self._path, error)
+            logger.error("cannot write the tokens in %s: %s", self._path, error)
             raise Refusal(
-                f"the tokens cannot be written: {(error.strerror or str(error)).lower()}; all is as before",
+                f"cannot write the tokens: {(error.strerror or str(error)).lower()}; nothing was changed",
                 500,
                 "NOT_WRITTEN",
             ) from None

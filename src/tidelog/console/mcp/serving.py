@@ -62,7 +62,8 @@ class _Calls:
         """Raises a refusal where there are enough already."""
         if self._by_name.total() >= AT_ONCE or self._by_name[name] >= AT_ONCE_EACH:
             raise Refusal(
-                f"{AT_ONCE_EACH} calls of one person and {AT_ONCE} of all run at once: wait for one to end",
+                f"too many concurrent calls (limits: {AT_ONCE_EACH} per user, {AT_ONCE} in total): "
+                "wait for a call to finish",
                 _BUSY,
                 "BUSY",
             )
@@ -152,15 +153,17 @@ class _McpEndpoint:
                 return protocol.listed([each.described() for each in tools], modern=modern)
             case "tools/call":
                 return await self._call(message, caller, request)
-        raise McpError(protocol.METHOD_NOT_FOUND, f"there is no method {message.method[:100]!r} here")
+        raise McpError(protocol.METHOD_NOT_FOUND, f"unknown method {message.method[:100]!r}")
 
     async def _call(self, message: Message, caller: _Caller, request: Request) -> dict[str, object]:
         name, given = message.params.get("name"), message.params.get("arguments")
         tool = tools_for(self._console, caller.person).get(name) if isinstance(name, str) else None
         if tool is None:
-            raise McpError(protocol.INVALID_PARAMS, f"there is no tool {str(name)[:100]!r} for you here")
+            raise McpError(
+                protocol.INVALID_PARAMS, f"tool {str(name)[:100]!r} does not exist, or you may not use it"
+            )
         if not isinstance(given, dict | None):
-            raise McpError(protocol.INVALID_PARAMS, "arguments is no object")
+            raise McpError(protocol.INVALID_PARAMS, "arguments is not an object")
         address = request.client.host if request.client else ""
         working = tool.call(self._console, caller.person, address, given or {}, caller.through)
         try:
@@ -170,7 +173,9 @@ class _McpEndpoint:
                 async with asyncio.timeout(CALL_S):
                     text = await unless_hung_up(request, working)
         except TimeoutError:
-            return _content(f"{tool.name} took longer than {CALL_S:.0f} s and was ended: ask for less", True)
+            return _content(
+                f"{tool.name} took longer than {CALL_S:.0f} s and was cancelled: request less data", True
+            )
         except Refusal as refusal:
             # For the assistant to read: it may ask again, and better.
             return _content(str(refusal), True)
@@ -191,8 +196,9 @@ class _McpEndpoint:
                 self._console.finish(work)
         if not work.done():
             raise Refusal(
-                f"{tool.name} has taken longer than {CALL_S:.0f} s and goes on: it may have been done, or be "
-                "done yet. Look whether it was before you try again, or it may be done twice"
+                f"{tool.name} has taken longer than {CALL_S:.0f} s and is still running. The change "
+                "may or may not have been made. Check its effect before you retry, or it may be made "
+                "twice"
             )
         return work.result()
 
@@ -205,7 +211,7 @@ class _McpEndpoint:
         token = token.strip()
         if scheme.lower() != "bearer" or not token:
             raise Refusal(
-                "bring a token: Authorization: Bearer …, made on the page Tokens",
+                "a token is required: send Authorization: Bearer …, with a token created on the Tokens page",
                 _UNAUTHORIZED,
                 "LOGIN_NEEDED",
             )
@@ -240,23 +246,23 @@ class _McpEndpoint:
 
 
 def _unknown_token() -> Refusal:
-    return Refusal("this token is not known here, was revoked or has ended", _UNAUTHORIZED, "LOGIN_FAILED")
+    return Refusal("this token is unknown, revoked or expired", _UNAUTHORIZED, "LOGIN_FAILED")
 
 
 def _require_no_browser_of_others(request: Request) -> None:
     origin = request.headers.get("origin")
     if origin is not None and origin.partition("://")[2] != request.headers.get("host"):
-        raise forbidden("this request comes from a page of another site")
+        raise forbidden("this request comes from another site")
     if request.headers.get("sec-fetch-site", "none") not in ("same-origin", "none"):
-        raise forbidden("this request comes from a page of another site")
+        raise forbidden("this request comes from another site")
 
 
 def _require_json(request: Request) -> None:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refusal("a message is sent as application/json", 415, "NOT_JSON")
+        raise Refusal("the Content-Type of a message must be application/json", 415, "NOT_JSON")
     accepted = request.headers.get("accept", "*/*")
     if not any(each in accepted for each in ("application/json", "application/*", "*/*")):
-        raise Refusal("answers are application/json: accept it", 406, "NOT_ACCEPTED")
+        raise Refusal("the Accept header must allow application/json", 406, "NOT_ACCEPTED")
 
 
 def _content(text: str, is_error: bool) -> dict[str, object]:

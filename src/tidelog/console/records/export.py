@@ -59,9 +59,9 @@ class ParquetExportSlots:
     def take(self, account: Account | None) -> Iterator[None]:
         """Room for a file; raises a refusal while there are as many as may be, of all or of one person."""
         if account is not None and self._taken[account]:
-            raise _too_many("a Parquet file of yours is made or sent already")
+            raise _too_many("one of your Parquet exports is already running")
         if self._taken.total() >= _PARQUET_FILES:
-            raise _too_many(f"{_PARQUET_FILES} Parquet files are made or sent already")
+            raise _too_many(f"{_PARQUET_FILES} Parquet exports are already running")
         self._taken[account] += 1
         try:
             yield
@@ -83,7 +83,7 @@ class ParquetFile:
             import pyarrow.parquet as pq
         except ImportError:
             raise Refusal(
-                "Parquet needs pyarrow: `pip install 'tidelog[arrow]'`, or choose another format"
+                "Parquet requires pyarrow: run `pip install 'tidelog[arrow]'`, or choose another format"
             ) from None
         header = pa.struct([("name", pa.string()), ("value", pa.binary())])
         self._schema = pa.schema(

@@ -99,16 +99,14 @@ class Filter:
 
     def __init__(self, text: str) -> None:
         if len(text) > LONGEST:
-            raise FilterError(f"the filter has {len(text)} characters; {LONGEST} are the most")
+            raise FilterError(f"the filter has {len(text)} characters; the limit is {LONGEST}")
         try:
             tree = ast.parse(text.strip(), mode="eval")
             self._condition = _compile(tree.body, 0)
         except SyntaxError as error:
-            raise FilterError(
-                f"the filter is no expression: {error.msg}, at character {error.offset}"
-            ) from None
+            raise FilterError(f"invalid filter: {error.msg}, at character {error.offset}") from None
         except (ValueError, RecursionError, MemoryError) as error:
-            raise FilterError(f"the filter is no expression: {error}") from None
+            raise FilterError(f"invalid filter: {error}") from None
 
     def matches(self, record: RawRecord) -> bool:
         """Whether the expression holds for a record."""
@@ -127,7 +125,9 @@ def _compile(node: ast.expr, depth: int) -> Compiled:
         case ast.Name(id=name) if name in NAMES:
             return operator.attrgetter(name)
         case ast.Name(id=name):
-            raise FilterError(f"there is no {name} to filter by: use {', '.join(NAMES)}")
+            raise FilterError(
+                f'unknown field "{name}": use {", ".join(NAMES)}. To search for text, put it in quotes'
+            )
         case ast.BoolOp(op=op, values=values):
             return _bool_op(op, [_compile(each, deeper) for each in values])
         case ast.UnaryOp(op=ast.Not(), operand=operand):
@@ -197,10 +197,10 @@ def _call(called: ast.expr, arguments: list[Compiled], depth: int) -> Compiled:
             inner, method = _compile(owner, depth), _METHODS[name]
             return lambda names: _method(method, inner(names), [each(names) for each in arguments])
         case ast.Attribute(attr=name):
-            raise FilterError(f"there is no .{name}(…): use {', '.join(sorted(_METHODS))}")
+            raise FilterError(f"unknown method .{name}(…): use {', '.join(sorted(_METHODS))}")
         case ast.Name(id=name):
-            raise FilterError(f"there is no {name}(…): use {', '.join(sorted(_FUNCTIONS))}")
-    raise FilterError("a filter calls functions by their names only")
+            raise FilterError(f"unknown function {name}(…): use {', '.join(sorted(_FUNCTIONS))}")
+    raise FilterError("a filter may call functions only by name")
 
 
 def _method(method: Callable[..., Any], owner: Any, arguments: list[Any]) -> Any:
@@ -237,7 +237,7 @@ def _item(owner: Any, place: Any) -> Any:
 
 def _multiply(left: Any, right: Any) -> Any:
     if isinstance(left, str | list) or isinstance(right, str | list):
-        raise TypeError("texts are not multiplied")
+        raise TypeError("strings cannot be multiplied")
     return _bounded(left * right)
 
 

@@ -78,14 +78,14 @@ class FilterProcess:
                 places = await self._answer()
         except TimeoutError:
             raise Refusal(
-                f"the filter took more than {BATCH_S:g} s for {len(records)} records and was ended: "
-                "make it simpler",
+                f"the filter took more than {BATCH_S:g} s for {len(records)} messages and was "
+                "stopped: simplify it",
                 422,
                 "FILTER_TOO_SLOW",
             ) from None
         except (asyncio.IncompleteReadError, ConnectionError):
             raise Refusal(
-                "the filter needed more memory or time than it may and was ended: make it simpler",
+                "the filter exceeded the memory or time limit and was stopped: simplify it",
                 422,
                 "FILTER_TOO_LARGE",
             ) from None

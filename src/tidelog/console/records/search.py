@@ -168,8 +168,8 @@ class Search:
             if not led or self._request.partitions or not self._request.without_leaders:
                 names = ", ".join(map(str, self._progress.left_out[:_NAMED]))
                 raise Refusal(
-                    f"partition {names} of topic {topic} has no leader: start the brokers that hold it, or "
-                    "choose other partitions",
+                    f"partition {names} of topic {topic} has no leader: start the brokers that have "
+                    "it, or choose other partitions",
                     503,
                     "UNREACHABLE",
                 )
@@ -313,8 +313,8 @@ class Search:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > _IDLE_S:
                 raise Refusal(
-                    f"no records came within {_IDLE_S:.0f} s although there are some: "
-                    "does a partition of the topic have no leader?",
+                    f"no messages arrived within {_IDLE_S:.0f} s although the topic has some: check "
+                    "that all its partitions have a leader",
                     503,
                     "UNREACHABLE",
                 )
@@ -328,8 +328,9 @@ class Search:
             yield batch
             if is_bound and self._request.is_whole:
                 raise Refusal(
-                    f"a search may read {self._request.scan_limit} records, and not all that was asked for "
-                    "is among them: read from a time or an offset, choose partitions, or raise scan_limit",
+                    f"the search stopped at its limit of {self._request.scan_limit} messages before "
+                    "it found all results: start from a time or an offset, choose partitions, or "
+                    "raise scan_limit",
                     422,
                     "SCAN_LIMIT",
                 )
@@ -385,7 +386,7 @@ async def read_one(
                             (raw,) = await decoder.decoded([raw])
                         return (await asyncio.to_thread(mask.apply, raw)) if mask else raw
                     break
-    raise not_found(f"{partition} has no record at offset {offset}: it was deleted, or has not come yet")
+    raise not_found(f"{partition} has no message at offset {offset}: it was deleted or not yet written")
 
 
 class _Newest:

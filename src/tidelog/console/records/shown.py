@@ -115,7 +115,7 @@ def _as_bytes(data: bytes, limit: int, format_: Format, *, masked: bool) -> Show
         found = data[:limit].decode("utf-8", "replace"), size > limit
     if found is None or (format_ == "json" and not _is_json(data, any_value=True)):
         most = _most_digits(limit)
-        problem = "it is no JSON" if format_ == "json" else ""
+        problem = "it is not JSON" if format_ == "json" else ""
         return ShownField(
             "hex", data[:most].hex(), problem=problem, size=size, cut=size > most, masked=masked
         )

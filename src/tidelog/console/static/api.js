@@ -20,7 +20,7 @@ async function reached(waited, signal) {
     return await waited;
   } catch (error) {
     if (signal?.aborted) throw error;
-    throw new Refused(t("The console itself does not answer."), "AWAY", 0);
+    throw new Refused(t("The console is unreachable."), "AWAY", 0);
   }
 }
 
@@ -30,7 +30,7 @@ const asked = (url, options) => reached(fetch(url, options), options.signal);
 async function answered(answer) {
   const body = await answer.json().catch((error) => {
     if (error.name === "AbortError") throw error;
-    const said = answer.ok ? t("The console itself does not answer.") : t("The console answers with {status}.", { status: answer.status });
+    const said = answer.ok ? t("The console is unreachable.") : t("The console responded with status {status}.", { status: answer.status });
     throw new Refused(said, "AWAY", answer.status);
   });
   if (!answer.ok) {

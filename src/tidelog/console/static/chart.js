@@ -17,7 +17,7 @@ export function lineChart(series, { minutes, format = short, label, gap = GAP_S 
   const figure = h("figure", { class: "chart", role: "img", "aria-label": label });
   const shown = series.filter((each) => each.points.some(([, value]) => value !== null));
   if (!shown.length) {
-    return h("div", { class: "empty" }, session.history_fails ? t("No figures: the console cannot use its history.") : t("No figures yet: they come while the console runs."));
+    return h("div", { class: "empty" }, session.history_fails ? t("No data: the console cannot access its history.") : t("No data yet. Data appears while the console runs."));
   }
   const draw = () => replace(figure, picture(shown, Math.max(figure.clientWidth, 320), minutes, format, figure, gap));
   const watcher = new ResizeObserver(() => (figure.isConnected ? draw() : watcher.disconnect()));

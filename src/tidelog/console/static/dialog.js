@@ -59,7 +59,7 @@ export function ask({ title, content, action, act, danger = false, large = false
 
 /** Ask to type a name before something is gone for good. */
 export function askTyped({ title, text, name, action, act }) {
-  const typed = h("input", { class: "wide mono", autocomplete: "off", spellcheck: "false", "aria-label": t("Type the name") });
+  const typed = h("input", { class: "wide mono", autocomplete: "off", spellcheck: "false", "aria-label": t("Name to confirm") });
   return ask({
     title, action, danger: true,
     content: [h("p", {}, text), field(t("Type the name to confirm"), typed, plain(name))],

@@ -3,39 +3,39 @@ import { h, place, plain } from "./dom.js";
 import { t } from "./words.js";
 
 const TEXTS = {
-  "broker-gone": "Broker {broker} is gone",
-  "broker-came": "Broker {broker} came, at {address}",
-  "controller-moved": "Broker {broker} is the controller now",
+  "broker-gone": "Broker {broker} went offline",
+  "broker-came": "Broker {broker} joined at {address}",
+  "controller-moved": "Broker {broker} is now the controller",
   "topic-created": "Topic {topic} was created",
   "topic-deleted": "Topic {topic} was deleted",
-  "topic-made-anew": "Topic {topic} was deleted and made anew",
-  "partitions-added": "Topic {topic} has {now} partitions instead of {before}",
-  "leaders-moved": "Leadership of {count} partitions went from broker {from} to {to}",
+  "topic-made-anew": "Topic {topic} was deleted and recreated",
+  "partitions-added": "Partition count of topic {topic} changed from {before} to {now}",
+  "leaders-moved": "Leadership of {count} partitions moved from broker {from} to {to}",
   "partitions-offline": "{count} partitions of {topic} have no leader",
   "partitions-online": "{count} partitions of {topic} have a leader again",
-  "replicas-changed": "{count} partitions of {topic} have other replicas",
-  "isr-shrunk": "{count} partitions of {topic} lost replicas that were in sync",
-  "isr-grown": "{count} partitions of {topic} have more replicas in sync",
-  "group-created": "Group {group} is new",
-  "group-deleted": "Group {group} is gone",
-  "group-rebalances": "Group {group} rebalances ({state})",
-  "group-state": "Group {group} is {state}, and was {before}",
-  "group-rebalanced": "Group {group} has rebalanced: {why}",
-  "topic-config-set": "{config} of topic {topic} is {now}{was}{by}",
-  "topic-config-removed": "{config} of topic {topic} was taken back{was}{by}",
-  "broker-config-set": "{config} of broker {broker} is {now}{was}{by}",
-  "broker-config-removed": "{config} of broker {broker} was taken back{was}{by}",
-  "brokers-config-set": "{config} of all brokers is {now}{was}{by}",
-  "brokers-config-removed": "{config} of all brokers was taken back{was}{by}",
-  "throttle-set": "Replication of moving partitions is throttled on {count} brokers, to {rate} bytes a second",
-  "throttle-removed": "The throttle of replication is gone from {count} brokers",
+  "replicas-changed": "Replicas changed for {count} partitions of {topic}",
+  "isr-shrunk": "In-sync replicas shrank for {count} partitions of {topic}",
+  "isr-grown": "In-sync replicas grew for {count} partitions of {topic}",
+  "group-created": "Group {group} was created",
+  "group-deleted": "Group {group} was removed",
+  "group-rebalances": "Group {group} is rebalancing ({state})",
+  "group-state": "Group {group} changed from {before} to {state}",
+  "group-rebalanced": "Group {group} rebalanced: {why}",
+  "topic-config-set": "{config} of topic {topic} set to {now}{was}{by}",
+  "topic-config-removed": "{config} of topic {topic} reset to default{was}{by}",
+  "broker-config-set": "{config} of broker {broker} set to {now}{was}{by}",
+  "broker-config-removed": "{config} of broker {broker} reset to default{was}{by}",
+  "brokers-config-set": "{config} of all brokers set to {now}{was}{by}",
+  "brokers-config-removed": "{config} of all brokers reset to default{was}{by}",
+  "throttle-set": "Reassignment throttled to {rate} bytes per second on {count} brokers",
+  "throttle-removed": "Reassignment throttle removed from {count} brokers",
   "certificate-expires": "The certificate of broker {broker} expires on {date}, within {days} days",
-  "certificate-expired": "The certificate of broker {broker} has expired, on {date}",
-  "certificate-changed": "Broker {broker} shows another certificate, which expires on {date}",
+  "certificate-expired": "The certificate of broker {broker} expired on {date}",
+  "certificate-changed": "Broker {broker} has a new certificate, which expires on {date}",
   "disk-failed": "Log directory {path} of broker {broker} failed",
   "disk-nearly-full": "Log directory {path} of broker {broker} is nearly full",
-  "cluster-silent": "The cluster does not answer: {problem}",
-  "cluster-answers": "The cluster answers again",
+  "cluster-silent": "The cluster does not respond: {problem}",
+  "cluster-answers": "The cluster responds again",
 };
 const LINKS = { topic: "topics", group: "groups" };
 
@@ -43,24 +43,24 @@ const LINKS = { topic: "topics", group: "groups" };
 const WHY = {
   "joined": "{n} joined ({names})",
   "left": "{n} left ({names})",
-  "returned": "{n} left and came back ({names})",
-  "resubscribed": "{n} subscribed to other topics ({names})",
-  "grown": "topics have other numbers of partitions ({names})",
-  "appeared": "it reads more topics ({names})",
-  "vanished": "it reads fewer topics ({names})",
+  "returned": "{n} left and rejoined ({names})",
+  "resubscribed": "{n} changed subscriptions ({names})",
+  "grown": "partition counts changed ({names})",
+  "appeared": "topics added ({names})",
+  "vanished": "topics removed ({names})",
 };
 
 /** The reasons of a rebalance as one text. */
 export function whyText(args) {
   const found = Object.entries(WHY).filter(([reason]) => reason in args).map(([reason, words]) => t(words, { n: args[reason], names: args[`${reason}_names`] }));
-  return found.length ? found.join(t("; ")) : t("members and topics are as they were: a member has asked for it, or had not polled in time");
+  return found.length ? found.join(t("; ")) : t("members and topics did not change: a member requested the rebalance or did not poll in time");
 }
 
 /** Parts of texts that are made of others. */
 function filled({ kind, args }) {
   if (kind === "group-rebalanced") return { ...args, why: whyText(args) };
   if (!kind.includes("-config-")) return args;
-  return { ...args, was: "before" in args ? t(", and was {before}", args) : "", by: "user" in args ? t(" (by {user}, here)", args) : "" };
+  return { ...args, was: "before" in args ? t(" (was {before})", args) : "", by: "user" in args ? t(" by {user} in this console", args) : "" };
 }
 
 /** An event as text, with links to what it is about. */

@@ -104,7 +104,7 @@ async function show() {
   const { cluster, page, parts } = parse();
   if (!cluster) {
     replace(document.body, h("div", { class: "login" }, h("div", { class: "card" }, h("div", { class: "body stack" },
-      h("p", {}, t("{user} may see no cluster here. Ask whoever runs the console for a role.", { user: session.user })), logOutButton()))));
+      h("p", {}, t("{user} has no access to any cluster. Ask the administrator of this console for a role.", { user: session.user })), logOutButton()))));
     return;
   }
   const root = frame(cluster, page);
@@ -138,7 +138,7 @@ function frame(cluster, page) {
         h("div", { class: `band ${session.clusters.find((each) => each.name === cluster).colour}` }),
         h("div", { id: "notice", role: "status" }), h("div", { id: "failure" }), h("div", { class: "page" })));
     shell.dataset.frame = `${cluster} ${language()}`;
-    replace(document.body, h("a", { class: "skip", href: "#main", onclick: skip }, t("Skip to the page")), shell);
+    replace(document.body, h("a", { class: "skip", href: "#main", onclick: skip }, t("Skip to content")), shell);
   }
   for (const link of shell.querySelectorAll(".nav a")) {
     if (link.dataset.page === page) link.setAttribute("aria-current", "page");
@@ -177,7 +177,7 @@ function side(cluster) {
           onchange: (event) => { chooseLanguage(event.target.value); show(); },
         }, Object.entries(LANGUAGES).map(([code, name]) => h("option", { value: code, selected: code === language() }, name))),
         h("select", {
-          "aria-label": t("Colours"),
+          "aria-label": t("Theme"),
           onchange: (event) => { localStorage.setItem("theme", event.target.value); paint(); },
         }, ["system", "light", "dark"].map((each) =>
           h("option", { value: each, selected: each === (localStorage.getItem("theme") ?? "system") }, t(each))))),
@@ -197,14 +197,14 @@ function follow(cluster) {
   stream.addEventListener("look", async (event) => {
     const state = JSON.parse(event.data);
     session.history_fails = state.history_fails;
-    if (state.problem) notice(["bad", t("The cluster has not answered since {time}: {problem}", { time: clock(state.since), problem: state.problem })]);
-    else notice(state.history_fails ? ["bad", t("The console cannot use its history: charts and events are missing. The overview says why.")] : null);
+    if (state.problem) notice(["bad", t("The cluster has not responded since {time}: {problem}", { time: clock(state.since), problem: state.problem })]);
+    else notice(state.history_fails ? ["bad", t("The console cannot access its history, so charts and events are incomplete. The overview page shows the reason.")] : null);
     const said = unanswered;
     if (current?.failed && !state.problem && current.isAway) show();
     else if (await current?.look()) said?.remove();  // what was asked before works again
   });
   stream.addEventListener("error", () => {
-    notice(["bad", t("The console itself does not answer. This page tries again.")]);
+    notice(["bad", t("The console is unreachable. Retrying…")]);
     if (stream !== live || stream.readyState !== EventSource.CLOSED) return;
     live = null;
     setTimeout(again, AGAIN_MS);

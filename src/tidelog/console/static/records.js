@@ -39,7 +39,7 @@ export function fieldView(label, given) {
   choose(field.cut && field.kind === "json" ? "text" : forms[0]);
   return h("div", { class: "stack tight" },
     h("div", { class: "row" }, h("h3", {}, label), h("span", { class: "muted small" }, bytes(field.size), schemaText(field), field.masked ? ` · ${t("masked")}` : "",
-      field.cut ? ` · ${t("only the beginning is shown")}` : ""), h("span", { class: "grow" }), buttons),
+      field.cut ? ` · ${t("truncated")}` : ""), h("span", { class: "grow" }), buttons),
     field.problem ? h("div", { class: "problem small" }, plain(field.problem)) : null, body);
 }
 

@@ -10,9 +10,9 @@ const ONE = {
   "{n} topics": "{n} topic",
   "{n} groups": "{n} group",
   "{n} connections": "{n} connection",
-  "{n} records behind": "{n} record behind",
-  "about {n} records": "about {n} record",
-  "{n} dead letters were written": "{n} dead letter was written",
+  "{n} messages behind": "{n} message behind",
+  "about {n} messages": "about {n} message",
+  "{n} dead letters written": "{n} dead letter written",
 };
 
 let chosen = localStorage.getItem("language") ?? (navigator.language.startsWith("zh") ? "zh" : "en");

@@ -108,7 +108,7 @@ async def _shown(node: Node, context: ssl.SSLContext) -> bytes | None:
                 node.host, node.port, ssl=context, server_hostname=node.host
             )
     except (OSError, TimeoutError) as error:
-        logger.debug("no handshake with broker %d: %s", node.id, error)
+        logger.debug("TLS handshake with broker %d failed: %s", node.id, error)
         return None
     writer.transport.abort()
     found: ssl.SSLObject | None = writer.get_extra_info("ssl_object")

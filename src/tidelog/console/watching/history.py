@@ -47,12 +47,12 @@ _CLEAN_EVERY_S = 3600.0
 _CHECKED_BYTES = 64 * 1024 * 1024
 """A larger file is not checked at the start, which would take too long."""
 _REMEDIES = {
-    sqlite3.SQLITE_FULL: "make room on its disk",
-    sqlite3.SQLITE_BUSY: "end what else uses it",
-    sqlite3.SQLITE_LOCKED: "end what else uses it",
-    sqlite3.SQLITE_IOERR: "look at its disk, which may be full",
-    sqlite3.SQLITE_READONLY: "let the console write to it and its directory",
-    sqlite3.SQLITE_CANTOPEN: "let the console write to it and its directory",
+    sqlite3.SQLITE_FULL: "free space on its disk",
+    sqlite3.SQLITE_BUSY: "stop other programs that use it",
+    sqlite3.SQLITE_LOCKED: "stop other programs that use it",
+    sqlite3.SQLITE_IOERR: "check its disk, which may be full",
+    sqlite3.SQLITE_READONLY: "give the console write access to it and its directory",
+    sqlite3.SQLITE_CANTOPEN: "give the console write access to it and its directory",
 }
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS lag (
@@ -116,8 +116,8 @@ class History:
             self._mended(self._check)
         except (OSError, sqlite3.Error) as error:
             raise ConfigError(
-                f"--data-dir: the history {path} cannot be used ({error}): name another directory, "
-                "or remove the file"
+                f"--data-dir: cannot use the history {path} ({error}): choose another directory, or "
+                "remove the file"
             ) from None
 
     @property
@@ -307,7 +307,10 @@ class History:
 
     def _note_problem(self, use: Literal["read", "written"], error: Exception) -> None:
         remedy = _REMEDIES.get(_code(error), "stop the console, and move the file away")
-        text = f"the history {self._path} cannot be {use}, charts and events are missing ({error}): {remedy}"
+        text = (
+            f"the history {self._path} cannot be {use}, so charts and events are incomplete "
+            f"({error}): {remedy}"
+        )
         if self._problems.get(use) != text:
             logger.error("%s", text)
         self._problems[use] = text
@@ -359,7 +362,7 @@ class History:
             with contextlib.suppress(FileNotFoundError):
                 self._path.with_name(f"{self._path.name}{end}").replace(target)
         logger.error(
-            "the history %s is damaged (%s): it is kept as %s, and a new one is begun",
+            "the history %s is damaged (%s): it was renamed to %s, and a new one was created",
             self._path,
             error,
             aside,

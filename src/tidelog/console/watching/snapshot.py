@@ -161,7 +161,7 @@ async def _log_dirs(admin: AsyncAdmin) -> tuple[list[BrokerLogDirs], list[str]]:
     try:
         found = list((await admin.describe_log_dirs()).values())
     except TidelogError as error:
-        return [], [f"log directories are not told: {sentence(error)}"]
+        return [], [f"cannot read log directories: {sentence(error)}"]
     return found, [sentence(each.error) for each in found if each.error is not None]
 
 
@@ -171,7 +171,7 @@ async def _groups(
     try:
         listed = await admin.list_groups()
     except TidelogError as error:
-        return {}, {}, [f"groups are not told: {sentence(error)}"]
+        return {}, {}, [f"cannot read groups: {sentence(error)}"]
     groups = {each.group_id: each for each in listed.groups}
     found = await admin.list_group_offsets(list(groups)) if groups else {}
     committed = {name: offsets.offsets for name, offsets in found.items() if offsets.error is None}

@@ -224,7 +224,7 @@ def _position(path: Path) -> _Position:
             offsets,
         )
     except (OSError, *DECODE_ERRORS) as error:
-        return _Position(path, problem=f"its files cannot be read: {error}")
+        return _Position(path, problem=f"cannot read its files: {error}")
 
 
 def _last(folder: Path) -> int | None:

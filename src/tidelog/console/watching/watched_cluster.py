@@ -167,7 +167,7 @@ class WatchedCluster:
                     await self._next_look(self._looks)
         if self.snapshot is None:
             raise Refusal(
-                f"cluster {self.name} does not answer: {self.problem or 'it takes its time'}",
+                f"cluster {self.name} does not respond: {self.problem or 'no response yet'}",
                 503,
                 "UNREACHABLE",
             )
@@ -184,7 +184,7 @@ class WatchedCluster:
     async def told(self, path: str) -> tuple[dict[int, dict[str, object]], list[str]]:
         """A page that brokers tell over HTTP, by broker, and why others do not; refused where nobody asks."""
         if self.telling is None:
-            raise Refusal("this console does not ask brokers over HTTP", 409, "NOT_ASKED")
+            raise Refusal("this console is not configured to query brokers over HTTP", 409, "NOT_ASKED")
         return await self.telling.page(path)
 
     def look_soon(self) -> None:
@@ -222,9 +222,9 @@ class WatchedCluster:
         Each has a consumer with buffers of its own, and may have a process that filters.
         """
         if account is not None and self.searches[account] >= _SEARCHES_OF_ONE:
-            raise _too_many(f"{_SEARCHES_OF_ONE} searches of yours run in this cluster already")
+            raise _too_many(f"you already run {_SEARCHES_OF_ONE} searches in this cluster")
         if self.searches.total() >= _SEARCHES:
-            raise _too_many(f"{_SEARCHES} searches of this cluster run already")
+            raise _too_many(f"{_SEARCHES} searches already run in this cluster")
         self.searches[account] += 1
         try:
             yield
@@ -262,7 +262,7 @@ class WatchedCluster:
         try:
             await client.close(_LAST_WORDS_S)
         except (TidelogError, OSError) as error:
-            logger.debug("a client of cluster %s did not close cleanly: %s", self.name, error)
+            logger.debug("closing a client of cluster %s failed: %s", self.name, error)
         finally:
             if isinstance(client, AsyncConsumer):
                 self.open_consumers -= 1
@@ -297,8 +297,8 @@ class WatchedCluster:
             except asyncio.CancelledError:
                 raise
             except Exception as error:
-                logger.exception("looking at cluster %s failed by a bug of the console", self.name)
-                self._note_problem(f"a bug of the console: {type(error).__name__}")
+                logger.exception("polling cluster %s failed because of a bug in the console", self.name)
+                self._note_problem(f"a bug in the console: {type(error).__name__}")
             await self._tell()
             # The first look pays for what is loaded and made once: what it took says nothing of the next.
             await self._pause(0.0 if is_first else time.thread_time() - began_s)
@@ -352,7 +352,7 @@ class WatchedCluster:
                 consumer.seek(partition, offset)
                 records = await consumer.poll(_RECORD_S, 1)
         except (TidelogError, OSError) as error:
-            logger.debug("the time of %s at %d cannot be read: %s", partition, offset, error)
+            logger.debug("cannot read the time of %s at offset %d: %s", partition, offset, error)
             return None
         return records[0].timestamp if records and records[0].timestamp >= 0 else None
 
@@ -367,7 +367,7 @@ class WatchedCluster:
             try:
                 found += await watch.look(self.admin, now)
             except TidelogError as error:
-                logger.debug("cluster %s does not tell: %s", self.name, sentence(error))
+                logger.debug("cluster %s did not return all data: %s", self.name, sentence(error))
         for each in found:
             if (
                 each.kind == REBALANCED
@@ -396,10 +396,18 @@ class WatchedCluster:
                     return
                 done = await remove_throttle(self.admin)
             except TidelogError as error:
-                logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(error))
+                logger.warning(
+                    "the reassignment throttle of cluster %s was not removed yet: %s",
+                    self.name,
+                    sentence(error),
+                )
                 return
             for refused in done.errors:
-                logger.warning("the throttle of cluster %s stays for now: %s", self.name, sentence(refused))
+                logger.warning(
+                    "the reassignment throttle of cluster %s was not removed yet: %s",
+                    self.name,
+                    sentence(refused),
+                )
             if not done.moving and not done.errors:
                 self.unthrottle_when_moved = False
 
@@ -465,7 +473,7 @@ class WatchedCluster:
     def _note_problem(self, text: str) -> None:
         if self.problem is None:
             self.problem_since_ms = time.time_ns() // 1_000_000
-            logger.warning("cluster %s cannot be looked at: %s", self.name, text)
+            logger.warning("cannot poll cluster %s: %s", self.name, text)
             self._unwritten.append(
                 Event(self.problem_since_ms, "cluster-silent", "bad", {"problem": text[:500]})
             )

@@ -82,7 +82,7 @@ class ClaimRules:
             raise Refused(f"its token lacks a scope ({self.scope_claim})")
         name = claims.get(self.subject_claim)
         if not isinstance(name, str) or not name.strip():
-            raise Refused(f"its token names nobody ({self.subject_claim})")
+            raise Refused(f"its token has no subject ({self.subject_claim})")
         try:
             name.encode()
         except UnicodeEncodeError:

@@ -211,7 +211,7 @@ def test_what_is_no_utf_8_is_no_json_of_a_json_schema(registry: SchemaRegistry) 
     number = registry.register("orders-value", '{"type": "object"}', "JSON")
     found = decode_value(struct.pack(">xI", number) + b'{"name": "Jos\xe9"}', registry)
     assert found is not None
-    assert (found.json, found.problem) == (None, "it is no JSON, although its schema is a JSON Schema")
+    assert (found.json, found.problem) == (None, "it is not JSON, although its schema is a JSON Schema")
 
 
 def test_a_schema_that_a_header_names_by_its_guid(registry: SchemaRegistry) -> None:
@@ -296,7 +296,7 @@ def test_bytes_that_are_both_are_left_to_who_looks() -> None:
     found = decode_value(both)
     assert found is not None
     assert found.json is None
-    assert "MsgPack and as CBOR: choose one" in found.problem
+    assert "MsgPack and valid CBOR: choose one" in found.problem
     assert says(decode_value(both, choice=Choice(value="cbor"))) == [{"": 5}]
 
 
@@ -325,10 +325,10 @@ def test_a_wrong_choice_is_said(registry: SchemaRegistry) -> None:
         return found.problem
 
     assert problem(value, "protobuf") == f"schema {number} is Avro, not Protobuf"
-    assert "no schema registry is named" in problem(value, "avro", None)
-    assert "does not begin with the number of a schema" in problem(b"text", "avro")
-    assert "no MsgPack" in problem(b"text", "msgpack")
-    assert "no CBOR" in problem(b"text", "cbor")
+    assert "no schema registry is configured" in problem(value, "avro", None)
+    assert "has no schema id" in problem(b"text", "avro")
+    assert "not valid MsgPack" in problem(b"text", "msgpack")
+    assert "not valid CBOR" in problem(b"text", "cbor")
 
 
 @pytest.mark.parametrize(

@@ -65,10 +65,10 @@ async def alerts(call: Call, asked: AlertQuery) -> AlertPage:
     wanted = {"live": LIVE, "all": STATES}.get(asked.state, (asked.state,))
     if not set(wanted) <= set(STATES):
         raise Refusal(
-            f"state {asked.state!r} is none: choose live, all, {', '.join(STATES)}", 400, "BAD_STATE"
+            f"invalid state {asked.state!r}: choose live, all, {', '.join(STATES)}", 400, "BAD_STATE"
         )
     if not call.sees(INCIDENTS):
-        raise not_found(f"there is no topic {INCIDENTS}, or you may not see it")
+        raise not_found(f"topic {INCIDENTS} does not exist, or you have no access to it")
     mask = call.console.mask(call.person, call.cluster.name, INCIDENTS, unmasked=False)
     rows = await asyncio.to_thread(_rows, await incidents_of(call.cluster).read(), mask)
     counts = {state: sum(each.state == state for each in rows) for state in STATES}

@@ -51,7 +51,7 @@ class Incidents:
                     await self._read_on(partitions)
             except TimeoutError:
                 raise Refusal(
-                    f"topic {INCIDENTS} could not be read to its end within {_READ_S:.0f} seconds: try again",
+                    f"reading topic {INCIDENTS} to its end took more than {_READ_S:.0f} seconds: try again",
                     503,
                     "UNREACHABLE",
                 ) from None

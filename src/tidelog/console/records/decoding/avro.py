@@ -25,7 +25,7 @@ class AvroSchema:
             found = msgspec.json.decode(text)
             self._schema: Any = parse_schema(found, named_schemas=named)
         except Exception as error:  # what fastavro raises on nonsense is any kind of error
-            raise DecodeProblem(f"the schema is no Avro that can be read ({type(error).__name__})") from None
+            raise DecodeProblem(f"invalid Avro schema ({type(error).__name__})") from None
         self._is_bytes = found == "bytes" or (isinstance(found, dict) and found.get("type") == "bytes")
         self._name = _name(self._schema)
 
@@ -38,18 +38,18 @@ class AvroSchema:
         try:
             value = schemaless_reader(stream, self._schema, None)
         except (MemoryError, RecursionError):
-            raise DecodeProblem("it says that it is larger or deeper than it may be") from None
+            raise DecodeProblem("its declared size or depth exceeds the limit") from None
         except Exception as error:  # as above
             if self._is_bytes:
                 return data
-            raise DecodeProblem(f"it is not what its Avro schema says ({type(error).__name__})") from None
+            raise DecodeProblem(f"it does not match its Avro schema ({type(error).__name__})") from None
         left = len(data) - stream.tell()
         if left and self._is_bytes:
             # Java's serializer writes top-level bytes as they are, without Avro's length before them.
             return data
         if left:
             raise DecodeProblem(
-                f"{left} of its {len(data)} bytes are left over after what its Avro schema says"
+                f"{left} of its {len(data)} bytes are left over after decoding it with its Avro schema"
             )
         return value
 

@@ -24,7 +24,7 @@ def decode_msgpack(data: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(data)
     except (msgspec.MsgspecError, ValueError, TypeError, RecursionError, MemoryError) as error:
-        raise DecodeProblem(f"it is no MsgPack ({type(error).__name__})") from None
+        raise DecodeProblem(f"it is not valid MsgPack ({type(error).__name__})") from None
 
 
 def decode_cbor(data: bytes) -> Any:
@@ -33,9 +33,9 @@ def decode_cbor(data: bytes) -> Any:
     try:
         value: Any = cbor2.CBORDecoder(stream).decode()
     except Exception as error:  # tags make values of many kinds, each with errors of its own
-        raise DecodeProblem(f"it is no CBOR ({type(error).__name__})") from None
+        raise DecodeProblem(f"it is not valid CBOR ({type(error).__name__})") from None
     if stream.tell() != len(data):
-        raise DecodeProblem("it is no CBOR: bytes are left over")
+        raise DecodeProblem("it is not valid CBOR: bytes are left over")
     return value
 
 
@@ -52,7 +52,7 @@ def decode_either(data: bytes) -> tuple[str, Any]:
         if _is_meant(value):
             found[name] = value
     if len(found) > 1:
-        raise DecodeProblem("it can be read as MsgPack and as CBOR: choose one")
+        raise DecodeProblem("it is valid MsgPack and valid CBOR: choose one")
     return next(iter(found.items()), ("", None))
 
 

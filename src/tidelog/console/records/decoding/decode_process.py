@@ -23,8 +23,8 @@ BOUNDS = Bounds(memory_bytes=512 * 1024 * 1024, schema_cpu_s=10.0, field_cpu_s=2
 _SILENCE_S = 60.0
 """Beyond any processor time that it may use, also on a busy machine."""
 _ENDS = 5
-_TOO_MUCH = "decoding it took more memory or time than it may"
-_GIVEN_UP = f"nothing more is decoded in this search: {_ENDS} fields or schemas took more than they may"
+_TOO_MUCH = "decoding it exceeded the memory or time limit"
+_GIVEN_UP = f"decoding stopped for this search: {_ENDS} fields or schemas exceeded the limits"
 
 
 class DecodeProcess:
@@ -88,7 +88,7 @@ class DecodeProcess:
                 return False
             answer = await self._answer()
             if answer is None:
-                self._refused[key] = "its schema took more memory or time than it may"
+                self._refused[key] = "its schema exceeded the memory or time limit"
                 return False
             if answer.problem:
                 self._refused[key] = answer.problem

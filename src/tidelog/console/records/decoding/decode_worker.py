@@ -49,7 +49,7 @@ def main() -> int:
         except DecodeProblem as problem:
             made = Answer(problem=str(problem))
         except (MemoryError, RecursionError):
-            made = Answer(problem="it says that it is larger or deeper than it may be")
+            made = Answer(problem="its declared size or depth exceeds the limit")
         except (
             Exception
         ) as error:  # of a library, over something that nobody thought of: the next one is decoded
@@ -107,7 +107,7 @@ class Worker:
                     task.data.decode("utf-8")  # which is not looked at below
                     return "jsonschema", "", msgspec.json.decode(task.data, type=msgspec.Raw)
                 except DECODE_ERRORS:
-                    raise DecodeProblem("it is no JSON, although its schema is a JSON Schema") from None
+                    raise DecodeProblem("it is not JSON, although its schema is a JSON Schema") from None
             case "internal":
                 from tidelog.console.records.decoding.internal_topics import decode_internal
 
@@ -122,7 +122,7 @@ class Worker:
             case "binary":
                 found, value = binary.decode_either(task.data)
                 return found, "", value
-        raise DecodeProblem(f"there is no format {task.format}")
+        raise DecodeProblem(f"unknown format {task.format}")
 
 
 if __name__ == "__main__":

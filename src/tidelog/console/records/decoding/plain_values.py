@@ -34,7 +34,7 @@ def to_json(value: Any, most_bytes: int) -> bytes:
     found = _ENCODER.encode(_Walk().plain(value, 0))
     if len(found) > most_bytes:
         raise DecodeProblem(
-            f"it has {len(found)} bytes as JSON; {most_bytes} are the most for a field of its size"
+            f"it has {len(found)} bytes as JSON; the limit for a field of its size is {most_bytes}"
         )
     return found
 
@@ -84,7 +84,7 @@ class _Walk:
                 return None
             case msgspec.msgpack.Ext():
                 return {"ext": value.code, "data": base64.b64encode(value.data).decode()}
-        raise DecodeProblem(f"it has a value of a kind that JSON cannot show ({type(value).__name__})")
+        raise DecodeProblem(f"it has a value of a type that JSON cannot represent ({type(value).__name__})")
 
     def _key(self, key: Any, depth: int) -> str:
         if isinstance(key, str):

@@ -58,7 +58,7 @@ def file_of_text(name: str, text: str) -> FileDescriptorProto:
     except DecodeProblem:
         raise
     except Exception as error:  # whatever a parser of another's making may raise on nonsense
-        raise DecodeProblem(f"the schema is no Protobuf that can be read ({type(error).__name__})") from None
+        raise DecodeProblem(f"invalid Protobuf schema ({type(error).__name__})") from None
 
 
 class _File:
@@ -69,7 +69,7 @@ class _File:
         self._is_proto3 = parsed.syntax == "proto3"
         if parsed.edition is not None:
             if parsed.edition not in _EDITIONS:
-                raise DecodeProblem("the schema is of an edition of Protobuf that is not known")
+                raise DecodeProblem("the schema uses an unsupported Protobuf edition")
             self.made.syntax = "editions"
             self.made.edition = Edition.Value(_EDITIONS[parsed.edition])
         elif self._is_proto3:
@@ -190,7 +190,7 @@ class _Strict(ErrorListener):
     def syntaxError(
         self, recognizer: Any, symbol: Any, line: int, column: int, message: str, error: Any
     ) -> NoReturn:
-        raise DecodeProblem(f"the schema is no Protobuf that can be read (line {line})")
+        raise DecodeProblem(f"invalid Protobuf schema (line {line})")
 
 
 def _strict(recognizer: Any) -> None:

@@ -48,8 +48,8 @@ class ProtobufSchema:
             raise
         except (TypeError, KeyError, ValueError, RecursionError) as error:
             raise DecodeProblem(
-                f"the schema's types cannot be put together ({type(error).__name__}): does it import a file "
-                "that it does not refer to in the registry?"
+                f"cannot resolve the schema's types ({type(error).__name__}): does it import a file "
+                "that its registry references do not list?"
             ) from None
 
     def decode(self, data: bytes, indexes: bytes | None) -> tuple[str, dict[str, Any]]:
@@ -60,7 +60,7 @@ class ProtobufSchema:
         try:
             message.ParseFromString(data[start:] if indexes is None else data)
         except (DecodeError, MemoryError, RecursionError):
-            raise DecodeProblem("it is not what its Protobuf schema says") from None
+            raise DecodeProblem("it does not match its Protobuf schema") from None
         return kind.full_name, self._fields(message, 0)
 
     def _add(self, made: FileDescriptorProto) -> None:
@@ -79,7 +79,7 @@ class ProtobufSchema:
             inside = self._file.message_types_by_name.values() if found is None else found.nested_types
             written = [each for each in inside if not each.GetOptions().map_entry]
             if not 0 <= place < len(written):
-                raise DecodeProblem("it names a message by a number that its Protobuf schema does not have")
+                raise DecodeProblem("its message index does not exist in its Protobuf schema")
             found = written[place]
         assert found is not None
         return found
@@ -178,7 +178,7 @@ def _indexes(data: bytes) -> tuple[list[int], int]:
     if count == 0:
         return [0], at
     if not 0 < count <= _MOST_INDEXES:
-        raise DecodeProblem("the numbers of its Protobuf message cannot be read")
+        raise DecodeProblem("its Protobuf message indexes are invalid")
     places = []
     for _ in range(count):
         place, at = _varint(data, at)
@@ -195,7 +195,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
-    raise DecodeProblem("the numbers of its Protobuf message cannot be read")
+    raise DecodeProblem("its Protobuf message indexes are invalid")
 
 
 def _map_key(key: Any) -> str:

@@ -34,11 +34,13 @@ _JSON_TIMES = 16
 _MOST_JSON_BYTES = 8 * 1024 * 1024
 _BATCH_JSON_BYTES = 64 * 1024 * 1024
 """Of all fields that are read at once: a filter gets them together."""
-_BATCH_TOO_LARGE = "the records that were read with it are too large as JSON: read fewer at once"
+_BATCH_TOO_LARGE = "the batch of messages is too large as JSON: read fewer messages"
 _ID = struct.Struct(">xI")
 _GUID_BYTES = 17
-_SLOW = f"the schema registry kept this search waiting for {_REGISTRY_S:g} s, so it is not asked any more"
-_TOO_MANY = f"this search has asked for {_SCHEMAS} schemas and asks for no more"
+_SLOW = (
+    f"the schema registry took more than {_REGISTRY_S:g} s in this search, so no more schemas are requested"
+)
+_TOO_MANY = f"this search has requested {_SCHEMAS} schemas, which is the limit"
 
 Part = Literal["key", "value"]
 
@@ -134,12 +136,13 @@ class RecordDecoder:
         elif format_ in OF_REGISTRY:
             which = self._named(place, record, data)
             if self._registry is None:
-                problem = "no schema registry is named for this cluster: see --schema-registry and --config"
+                problem = (
+                    "no schema registry is configured for this cluster: set --schema-registry, or "
+                    "add it to the file in --config"
+                )
                 found[place] = DecodedField(problem=problem)
             elif which is None:
-                found[place] = DecodedField(
-                    problem="it does not begin with the number of a schema, and no header names one"
-                )
+                found[place] = DecodedField(problem="it has no schema id at its start or in a header")
             else:
                 named[place] = which
         elif self._is_internal:

@@ -163,7 +163,7 @@ class Registry:
                 async with asyncio.timeout(SCHEMA_S):
                     found = await self._read(ref)
         except TimeoutError:
-            problem = f"the schema registry took more than {SCHEMA_S:g} s for {ref} and what it refers to"
+            problem = f"the schema registry took more than {SCHEMA_S:g} s for {ref} and its references"
             self._forget_for_now(ref, problem)
             raise DecodeProblem(problem) from None
         except _Silent:
@@ -214,10 +214,10 @@ class Registry:
             if len(begun) > _REFERENCES:
                 raise DecodeProblem(f"the schema refers to more than {_REFERENCES} others")
             path = f"/subjects/{quote(each.subject, safe='')}/versions/{each.version}"
-            answer = await self._schema_at(path, "a schema that it refers to")
+            answer = await self._schema_at(path, "a referenced schema")
             size += len(answer.schema)
             if size > _SCHEMA_BYTES:
-                raise DecodeProblem(f"the schema has more than {_SCHEMA_BYTES} bytes with those it refers to")
+                raise DecodeProblem(f"the schema and its references have more than {_SCHEMA_BYTES} bytes")
             size = await self._follow(answer.references, found, begun, size)
             found[each.name] = NamedText(each.name, answer.schema)
         return size
@@ -238,14 +238,15 @@ class Registry:
         try:
             return msgspec.json.decode(body, type=_SchemaAnswer)
         except DECODE_ERRORS:
-            raise DecodeProblem(f"what the schema registry answers for {what} is no schema") from None
+            raise DecodeProblem(f"the schema registry's response for {what} is not a schema") from None
 
     async def _get(self, path: str, what: str) -> bytes:
         try:
             async with asyncio.timeout(REQUEST_S), self._http.stream("GET", self._url + path) as answer:
                 if answer.is_redirect:
                     raise DecodeProblem(
-                        "the schema registry sends us elsewhere, which is not followed: name its own address"
+                        "the schema registry responded with a redirect, which is not followed: "
+                        "configure its final address"
                     )
                 if answer.status_code in (401, 403):
                     raise DecodeProblem(
@@ -254,28 +255,32 @@ class Registry:
                 if answer.status_code == 404:
                     raise DecodeProblem(f"the schema registry does not have {what}")
                 if answer.status_code != 200:
-                    raise DecodeProblem(f"the schema registry answers {answer.status_code} for {what}")
+                    raise DecodeProblem(
+                        f"the schema registry responded with status {answer.status_code} for {what}"
+                    )
                 if answer.headers.get("content-encoding", "identity") != "identity":
-                    raise DecodeProblem(f"the schema registry packs {what}, although we asked it not to")
+                    raise DecodeProblem(
+                        f"the schema registry compressed {what}, although the request does not allow it"
+                    )
                 body = bytearray()
                 async for part in answer.aiter_raw():
                     body += part
                     if len(body) > _ANSWER_BYTES:
                         raise DecodeProblem(
-                            f"the schema registry's answer for {what} has more than {_ANSWER_BYTES} bytes"
+                            f"the schema registry's response for {what} has more than {_ANSWER_BYTES} bytes"
                         )
                 return bytes(body)
         except TimeoutError:
             raise self._is_silent(f"it took more than {REQUEST_S:g} s") from None
         except httpx.InvalidURL:
-            raise DecodeProblem(f"{what} has a name that cannot be asked for") from None
+            raise DecodeProblem(f"{what} has a name that cannot be requested") from None
         except httpx.HTTPError as error:
             raise self._is_silent(type(error).__name__) from error
 
     def _is_silent(self, why: str) -> _Silent:
-        self._silence = f"the schema registry does not answer ({why})"
+        self._silence = f"the schema registry does not respond ({why})"
         self._silent_until_s = self._clock() + _SILENT_S
-        logger.warning("the schema registry at %s does not answer: %s", self._url, why)
+        logger.warning("the schema registry at %s does not respond: %s", self._url, why)
         return _Silent(self._silence)
 
 
@@ -290,5 +295,5 @@ def _tls(settings: RegistrySettings) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=None if settings.ca is None else str(settings.ca))
     except (OSError, ssl.SSLError):
         raise ConfigError(
-            f"the schema registry's ca_file {settings.ca} holds no certificates in PEM"
+            f"the schema registry's ca_file {settings.ca} contains no PEM certificates"
         ) from None

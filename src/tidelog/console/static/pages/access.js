@@ -12,9 +12,9 @@ const QUOTAS = ["producer_byte_rate", "consumer_byte_rate", "request_percentage"
 
 // What brokers answer that have something switched off.
 const OFF = {
-  SECURITY_DISABLED: ["The brokers check no access rules.", "Set authorizer.class.name on them."],
-  DELEGATION_TOKEN_AUTH_DISABLED: ["The brokers keep no delegation tokens.", "Set delegation.token.secret.key, the same on all of them."],
-  DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ["Delegation tokens are for those whom the brokers know.", "Give the console a login of the cluster that is no token."],
+  SECURITY_DISABLED: ["ACLs are disabled on the brokers", "Set authorizer.class.name on the brokers to enable ACLs."],
+  DELEGATION_TOKEN_AUTH_DISABLED: ["Delegation tokens are disabled on the brokers", "Set the same delegation.token.secret.key on all brokers to enable them."],
+  DELEGATION_TOKEN_REQUEST_NOT_ALLOWED: ["Delegation tokens require an authenticated connection", "Configure the console to log in to the cluster without a delegation token."],
 };
 
 export async function show(view) {
@@ -23,7 +23,7 @@ export async function show(view) {
   const remover = (action) => (row) => (admin ? h("button", { type: "button", onclick: () => action(view, row).then((done) => done && view.look()) }, t("Remove")) : null);
   const [acls, users, quotas, tokens] = [0, 0, 0, 0].map(() => h("div", {}));
   view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Access")))),
-    card(t("Access rules"), acls, h("div", { class: "row" }, h("button", { type: "button", onclick: () => explain(view) }, t("Explain")), adder(addRule))),
+    card(t("ACLs"), acls, h("div", { class: "row" }, h("button", { type: "button", onclick: () => explain(view) }, t("Explain")), adder(addRule))),
     h("div", { class: "columns" }, card(t("Users"), users, adder(setUser)), card(t("Quotas"), quotas, adder(setQuota))),
     card(t("Delegation tokens"), tokens, adder(makeToken)));
   const part = async (element, path, draw) => {
@@ -43,26 +43,26 @@ export async function show(view) {
       { name: "Pattern", cell: (row) => row.pattern },
       { name: "Host", class: "mono", cell: (row) => plain(row.host) },
       { name: "", cell: remover(removeRule) },
-    ], rows, { none: nothing(t("There are no access rules.")) })),
+    ], rows, { none: nothing(t("No ACLs")) })),
     part(users, "users", (rows) => table([
       { name: "User", class: "name", cell: (row) => plain(row.name) },
-      { name: "Logs in by", cell: (row) => row.problem ?? row.mechanisms.join(", ") },
+      { name: "Mechanism", cell: (row) => row.problem ?? row.mechanisms.join(", ") },
       { name: "", cell: remover(removeUser) },
-    ], rows, { none: nothing(t("There are no SCRAM users.")) })),
+    ], rows, { none: nothing(t("No SCRAM users")) })),
     part(quotas, "quotas", (rows) => table([
-      { name: "For", class: "name", cell: (row) => plain(Object.entries(row.entity).map(([kind, name]) => `${kind} ${name ?? t("default")}`).join(", ")) },
+      { name: "Entity", class: "name", cell: (row) => plain(Object.entries(row.entity).map(([kind, name]) => `${kind} ${name ?? t("default")}`).join(", ")) },
       { name: "Quotas", cell: (row) => Object.entries(row.quotas).map(([name, value]) => h("div", {}, h("code", {}, name), " ", whole(value))) },
       { name: "", cell: remover(removeQuotas) },
-    ], rows, { none: nothing(t("There are no quotas.")) })),
+    ], rows, { none: nothing(t("No quotas")) })),
     part(tokens, "delegation-tokens", (rows) => table([
       { name: "Token", class: "name mono", cell: (row) => plain(row.token_id) },
-      { name: "Owner", class: "short", cell: (row) => [plain(row.owner), row.requester === row.owner ? null : h("div", { class: "muted small" }, plain(t("asked for by {user}", { user: row.requester })))] },
+      { name: "Owner", class: "short", cell: (row) => [plain(row.owner), row.requester === row.owner ? null : h("div", { class: "muted small" }, plain(t("requested by {user}", { user: row.requester })))] },
       { name: "Renewers", class: "short", cell: (row) => plain(row.renewers.join(", ") || "–") },
-      { name: "Ends", cell: (row) => moment(row.expires_ms).slice(0, 16) },
-      { name: "At the latest", cell: (row) => moment(row.max_ms).slice(0, 16) },
+      { name: "Expires", cell: (row) => moment(row.expires_ms).slice(0, 16) },
+      { name: "Latest expiry", cell: (row) => moment(row.max_ms).slice(0, 16) },
       { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => renewToken(view, row).then((done) => done && view.look()) }, t("Renew")) : null) },
-      { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => expireToken(view, row).then((done) => done && view.look()) }, t("End")) : null) },
-    ], rows, { none: nothing(t("There are no delegation tokens.")) })),
+      { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => expireToken(view, row).then((done) => done && view.look()) }, t("Expire")) : null) },
+    ], rows, { none: nothing(t("No delegation tokens")) })),
   ]));
 }
 
@@ -73,7 +73,7 @@ function addRule(view) {
   const [principal, name, host] = [text("User:alice"), text("orders"), text("*")];
   const [permission, operation, resource, pattern] = [["allow", "deny"], OPERATIONS, RESOURCES, ["literal", "prefixed"]].map(choice);
   return ask({
-    title: t("Add an access rule"), action: t("Add"),
+    title: t("Add ACL"), action: t("Add"),
     content: [field(t("Principal"), principal), h("div", { class: "row" }, field(t("Permission"), permission), field(t("Operation"), operation)),
       h("div", { class: "row" }, field(t("Resource"), resource), field(t("Pattern"), pattern)), field(t("Name"), name), field(t("Host"), host)],
     ready: () => principal.value.includes(":") && name.value !== "",
@@ -86,23 +86,23 @@ function addRule(view) {
 
 const EFFECTS = { denies: "bad", allows: "good" };
 const REASONS = {
-  "super user": "a super user may do everything",
-  "open without rules": "no rule covers the resource, and allow.everyone.if.no.acl.found is true",
-  "no rule": "no rule covers the resource",
-  "not allowed": "rules cover the resource, and none of them allows this",
+  "super user": "super users are always allowed",
+  "open without rules": "no ACL for this resource, and allow.everyone.if.no.acl.found is true",
+  "no rule": "no ACL for this resource",
+  "not allowed": "this resource has ACLs, but none allows this",
 };
 
 /** May somebody do something: the answer, and every rule that covers the resource with what it says. */
 function explain(view) {
-  const [principal, name, host] = [text("User:alice"), text("orders"), text(t("one that no rule names"))];
+  const [principal, name, host] = [text("User:alice"), text("orders"), text(t("an address in no ACL"))];
   const resource = choice(RESOURCES);
-  const operation = h("select", {}, h("option", { value: "" }, t("every operation")), OPERATIONS.slice(1).map((each) => h("option", { value: each }, each)));
+  const operation = h("select", {}, h("option", { value: "" }, t("all operations")), OPERATIONS.slice(1).map((each) => h("option", { value: each }, each)));
   const found = h("div", { class: "stack" });
   const arrange = () => { name.disabled = resource.value === "cluster"; };
   resource.addEventListener("change", arrange);
   return ask({
-    title: t("Explain: who may do what"), action: t("Explain"), large: true, stays: true,
-    content: [h("div", { class: "row" }, field(t("Principal"), principal), field(t("From the address"), host)),
+    title: t("Explain access"), action: t("Explain"), large: true, stays: true,
+    content: [h("div", { class: "row" }, field(t("Principal"), principal), field(t("Client address"), host)),
       h("div", { class: "row" }, field(t("Operation"), operation), field(t("Resource"), resource), field(t("Name"), name)), found],
     ready: () => principal.value.includes(":") && (resource.value === "cluster" || name.value !== ""),
     act: async () => {
@@ -122,21 +122,21 @@ function explained({ answers, super_users: superUsers, open_without_rules: open 
     table([
       { name: "Operation", cell: (row) => row.operation },
       { name: "", cell: (row) => badge(t(row.allowed ? "allowed" : "denied"), row.allowed ? "good" : "bad") },
-      { name: "Because", class: "name", cell: because },
-    ], answers, { label: t("Answer") }),
+      { name: "Reason", class: "name", cell: because },
+    ], answers, { label: t("Result") }),
     weighed.length ? table([
-      { name: "Rules that cover the resource", class: "name", cell: (row) => ruleText(row.rule) },
+      { name: "ACLs for this resource", class: "name", cell: (row) => ruleText(row.rule) },
       { name: "", cell: (row) => badge(t(row.effect), EFFECTS[row.effect] ?? "") },
       { name: "", cell: (row) => (row.decides ? badge(t("decides"), "info") : null) },
     ], weighed) : null,
     superUsers === null || open === null
-      ? h("p", { class: "muted small" }, t("The brokers do not tell super.users and allow.everyone.if.no.acl.found: this is what the rules alone say.")) : null,
+      ? h("p", { class: "muted small" }, t("The brokers do not report super.users and allow.everyone.if.no.acl.found. This result is based on the ACLs only.")) : null,
   ];
 }
 
 function removeRule(view, row) {
   return ask({
-    title: t("Remove the access rule"), action: t("Remove"), danger: true,
+    title: t("Remove ACL"), action: t("Remove"), danger: true,
     content: h("p", {}, plain(`${row.principal}: ${row.permission} ${row.operation}, ${row.resource} ${row.pattern} ${row.name}, ${row.host}`)),
     act: () => change("DELETE", view.path("acls"), row).then(() => null),
   });
@@ -147,15 +147,15 @@ function setUser(view) {
   const password = h("input", { class: "wide", type: "password", autocomplete: "new-password" });
   const mechanism = choice(["SCRAM-SHA-512", "SCRAM-SHA-256"]);
   return ask({
-    title: t("Add a user, or change a password"), action: t("Save"),
-    content: [field(t("User"), name), field(t("Password"), password), field(t("Logs in by"), mechanism)],
+    title: t("Add user or change password"), action: t("Save"),
+    content: [field(t("User"), name), field(t("Password"), password), field(t("Mechanism"), mechanism)],
     ready: () => name.value !== "" && password.value !== "",
     act: () => change("PUT", view.path("users"), { name: name.value, password: password.value, mechanism: mechanism.value }).then(() => null),
   });
 }
 
 const removeUser = (view, row) => askTyped({
-  title: t("Remove the user"), text: t("Nobody can log in by this name any more."), name: row.name, action: t("Remove"),
+  title: t("Remove user"), text: t("This user will no longer be able to log in."), name: row.name, action: t("Remove"),
   act: () => change("DELETE", view.path("users", row.name), { name: row.name }).then(() => null),
 });
 
@@ -165,8 +165,8 @@ function setQuota(view) {
   const quota = choice(QUOTAS);
   const value = h("input", { type: "number", min: 0, step: "any" });
   return ask({
-    title: t("Set a quota"), action: t("Save"),
-    content: [h("div", { class: "row" }, field(t("For"), kind), field(t("Name"), name)), h("div", { class: "row" }, field(t("Quota"), quota), field(t("Value"), value))],
+    title: t("Set quota"), action: t("Save"),
+    content: [h("div", { class: "row" }, field(t("Entity"), kind), field(t("Name"), name)), h("div", { class: "row" }, field(t("Quota"), quota), field(t("Value"), value))],
     ready: () => value.value !== "",
     act: () => change("PUT", view.path("quotas"), { entity: { [kind.value]: name.value.trim() || null }, quotas: { [quota.value]: Number(value.value) } }).then(() => null),
   });
@@ -174,7 +174,7 @@ function setQuota(view) {
 
 function removeQuotas(view, row) {
   return ask({
-    title: t("Take the quotas away"), action: t("Remove"), danger: true,
+    title: t("Remove quotas"), action: t("Remove"), danger: true,
     content: h("p", {}, plain(Object.entries(row.entity).map(([kind, name]) => `${kind} ${name ?? t("default")}`).join(", "))),
     act: () => change("PUT", view.path("quotas"), { entity: row.entity, quotas: Object.fromEntries(Object.keys(row.quotas).map((each) => [each, null])) }).then(() => null),
   });
@@ -183,13 +183,13 @@ function removeQuotas(view, row) {
 const DAY_MS = 86_400_000;
 
 function makeToken(view) {
-  const [owner, renewers] = [text(t("the console's own login")), text("User:alice, User:bob")];
-  const days = h("input", { type: "number", min: 0.001, step: "any", placeholder: t("as the brokers say") });
+  const [owner, renewers] = [text(t("the console's own user")), text("User:alice, User:bob")];
+  const days = h("input", { type: "number", min: 0.001, step: "any", placeholder: t("broker default") });
   const shown = h("div", { class: "stack" });
   return ask({
-    title: t("Make a delegation token"), action: t("Create"),
-    content: [h("p", { class: "muted" }, t("Whoever has it logs in as its owner, until it ends.")), field(t("Owner"), owner), field(t("Renewers"), renewers),
-      field(t("Days, at the latest"), days), shown],
+    title: t("Create delegation token"), action: t("Create"),
+    content: [h("p", { class: "muted" }, t("Anyone who has this token can authenticate as its owner until it expires.")), field(t("Owner"), owner), field(t("Renewers"), renewers),
+      field(t("Maximum lifetime (days)"), days), shown],
     act: async () => {
       const { token, hmac } = await change("POST", view.path("delegation-tokens"), {
         owner: owner.value.trim() || null, renewers: renewers.value.split(",").map((each) => each.trim()).filter(Boolean),
@@ -197,22 +197,22 @@ function makeToken(view) {
       });
       replace(shown, field(t("User name"), h("input", { class: "wide mono", readonly: true, value: token.token_id })),
         field(t("Password"), h("input", { class: "wide mono", readonly: true, value: hmac })));
-      return t("It is shown this once: copy it now. Clients log in by SCRAM, with sasl.tokenauth=true.");
+      return t("Copy the password now: it is shown only once. Clients authenticate with SCRAM and sasl.tokenauth=true.");
     },
   });
 }
 
 function renewToken(view, row) {
   return ask({
-    title: t("Renew the token"), action: t("Renew"), content: h("p", { class: "mono" }, plain(row.token_id)),
-    act: async () => t("It ends at {time}", { time: moment((await change("POST", view.path("delegation-tokens", row.token_id, "renew"))).expires_ms).slice(0, 16) }),
+    title: t("Renew token"), action: t("Renew"), content: h("p", { class: "mono" }, plain(row.token_id)),
+    act: async () => t("Expires at {time}", { time: moment((await change("POST", view.path("delegation-tokens", row.token_id, "renew"))).expires_ms).slice(0, 16) }),
   });
 }
 
 function expireToken(view, row) {
   return ask({
-    title: t("End the token"), action: t("End"), danger: true,
-    content: [h("p", { class: "mono" }, plain(row.token_id)), h("p", {}, t("Nobody logs in by it any more; who has stays so until his session ends."))],
+    title: t("Expire token"), action: t("Expire"), danger: true,
+    content: [h("p", { class: "mono" }, plain(row.token_id)), h("p", {}, t("Clients can no longer authenticate with this token. Existing sessions continue until they end."))],
     act: () => change("DELETE", view.path("delegation-tokens", row.token_id)).then(() => null),
   });
 }

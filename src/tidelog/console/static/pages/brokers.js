@@ -10,18 +10,18 @@ export async function show(view) {
   if (view.parts.length) return showBroker(view);
   const [rows, disks, requests] = [0, 0, 0].map(() => h("div", {}));
   view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Brokers")))),
-    card(t("Brokers"), rows), card(t("Log directories"), disks), card(t("Slowest requests lately"), requests));
+    card(t("Brokers"), rows), card(t("Log directories"), disks), card(t("Slowest recent requests"), requests));
   view.onLook(async () => {
     const [brokers, told] = await Promise.all([get(view.path("brokers"), {}, view.signal), get(view.path("requests"), {}, view.signal)]);
     replace(rows, table([
       { name: "Broker", cell: (row) => [h("a", { href: place(view.cluster, "brokers", row.id) }, row.id), row.is_controller ? [" ", badge(t("controller"), "info")] : null] },
       { name: "Address", class: "mono", cell: (row) => plain(row.address) },
       { name: "Rack", cell: (row) => plain(row.rack ?? "–") },
-      { name: "Leads", number: true, cell: (row) => whole(row.leaders) },
+      { name: "Leaders", number: true, cell: (row) => whole(row.leaders) },
       { name: "Replicas", number: true, cell: (row) => whole(row.replicas) },
       { name: "In sync", number: true, cell: (row) => (row.in_sync < row.replicas ? badge(whole(row.in_sync), "warning") : whole(row.in_sync)) },
       { name: "Size", number: true, cell: (row) => bytes(row.size_bytes) },
-      ...(brokers.some((each) => each.certificate_expires_ms) ? [{ name: "Certificate until", cell: certificate }] : []),
+      ...(brokers.some((each) => each.certificate_expires_ms) ? [{ name: "Certificate expires", cell: certificate }] : []),
     ], brokers));
     replace(disks, table([
       { name: "Broker", number: true, cell: (row) => row.broker },
@@ -40,10 +40,10 @@ export async function show(view) {
       { name: "Count", number: true, cell: (row) => whole(row.count) },
       { name: "p50", number: true, cell: (row) => `${row.parts.total.p50_ms.toFixed(1)} ms` },
       { name: "p99", number: true, cell: ms("total") },
-      { name: "p99 in the queue", number: true, cell: ms("queue") },
-      { name: "p99 of the work", number: true, cell: ms("local") },
-      { name: "p99 of waiting", number: true, cell: ms("remote") },
-    ], slow.slice(0, 15), { none: nothing(t("No broker tells of its requests."), told.problems[0] ?? "") }));
+      { name: "Queue p99", number: true, cell: ms("queue") },
+      { name: "Processing p99", number: true, cell: ms("local") },
+      { name: "Waiting p99", number: true, cell: ms("remote") },
+    ], slow.slice(0, 15), { none: nothing(t("No request metrics reported"), told.problems[0] ?? "") }));
   });
 }
 

@@ -34,7 +34,7 @@ export async function show(view) {
       { name: "Sent", number: true, cell: (row) => bytes(row.sent_bytes) },
       { name: "Idle", number: true, cell: (row) => span(row.idle_ms / 1000) },
       { name: "", cell: (row) => (row.pause_left_ms ? badge(t("throttled"), "warning") : "") },
-    ], shown.slice(start, start + SIZE), { none: nothing(t("No broker tells who is connected."), problems[0] ?? "") }),
+    ], shown.slice(start, start + SIZE), { none: nothing(t("No connections reported"), problems[0] ?? "") }),
     pager(start, SIZE, shown.length, (next) => { start = next; draw(); }));
   }
   view.onLook(async () => {
@@ -53,16 +53,16 @@ const percent = (value) => (value === undefined ? null : `${Math.round(value * 1
 const TOLD = {
   producer: [
     ["Sent", (all) => rate(all.producer_record_send_rate)], ["", (all) => byteRate(all.producer_byte_rate)],
-    ["Latency", (all) => ms(all.producer_node_request_latency_avg)], ["at most", (all) => ms(all.producer_node_request_latency_max)],
-    ["In the queue", (all) => ms(all.producer_record_queue_time_avg)], ["Throttled for", (all) => (all.producer_produce_throttle_time_avg ? ms(all.producer_produce_throttle_time_avg) : null)],
+    ["Latency", (all) => ms(all.producer_node_request_latency_avg)], ["max", (all) => ms(all.producer_node_request_latency_max)],
+    ["Queue time", (all) => ms(all.producer_record_queue_time_avg)], ["Throttle time", (all) => (all.producer_produce_throttle_time_avg ? ms(all.producer_produce_throttle_time_avg) : null)],
     ["Errors", (all) => (all.producer_record_error_total ? whole(all.producer_record_error_total) : null)],
   ],
   consumer: [
     ["Read", (all) => rate(all.consumer_fetch_manager_records_consumed_rate)], ["", (all) => byteRate(all.consumer_fetch_manager_bytes_consumed_rate)],
-    ["Largest lag", (all) => (all.consumer_fetch_manager_records_lag_max === undefined ? null : whole(all.consumer_fetch_manager_records_lag_max))],
-    ["Latency of fetches", (all) => ms(all.consumer_fetch_manager_fetch_latency_avg)], ["Partitions", (all) => (all.consumer_coordinator_assigned_partitions === undefined ? null : whole(all.consumer_coordinator_assigned_partitions))],
-    ["Latency of commits", (all) => ms(all.consumer_coordinator_commit_latency_avg)], ["Longest rebalance", (all) => (all.consumer_coordinator_rebalance_latency_max ? ms(all.consumer_coordinator_rebalance_latency_max) : null)],
-    ["Waits for records", (all) => percent(all.consumer_poll_idle_ratio_avg)],
+    ["Max lag", (all) => (all.consumer_fetch_manager_records_lag_max === undefined ? null : whole(all.consumer_fetch_manager_records_lag_max))],
+    ["Fetch latency", (all) => ms(all.consumer_fetch_manager_fetch_latency_avg)], ["Partitions", (all) => (all.consumer_coordinator_assigned_partitions === undefined ? null : whole(all.consumer_coordinator_assigned_partitions))],
+    ["Commit latency", (all) => ms(all.consumer_coordinator_commit_latency_avg)], ["Longest rebalance", (all) => (all.consumer_coordinator_rebalance_latency_max ? ms(all.consumer_coordinator_rebalance_latency_max) : null)],
+    ["Poll idle", (all) => percent(all.consumer_poll_idle_ratio_avg)],
   ],
   other: [],
 };
@@ -79,17 +79,17 @@ function showTelemetry(view) {
   const rows = h("div", {});
   let start = 0;
   let page = { clients: [], problems: [] };
-  view.root.append(card(t("Telemetry: what clients push of themselves"), rows));
+  view.root.append(card(t("Client metrics (KIP-714)"), rows));
   function draw() {
     if (start >= page.clients.length) start = 0;
     replace(rows, table([
       { name: "Client id", class: "name", cell: (row) => [plain(row.client_id || "–"), h("div", { class: "muted small" }, plain(about(row)))] },
       { name: "Software", cell: (row) => plain(row.software) },
       { name: "Address", class: "mono", cell: (row) => plain(row.address) },
-      { name: "Figures", class: "name", cell: told },
-      { name: "Pushed ago", number: true, cell: (row) => span(row.pushed_ms_ago / 1000) },
+      { name: "Metrics", class: "name", cell: told },
+      { name: "Since last push", number: true, cell: (row) => span(row.pushed_ms_ago / 1000) },
       { name: "", class: "still", cell: (row) => h("button", { type: "button", onclick: () => allFigures(view, row) }, t("All {n}", { n: whole(row.series) })) },
-    ], page.clients.slice(start, start + SIZE), { label: t("Telemetry: what clients push of themselves"), none: nothing(t("No client has pushed anything of late."), page.problems[0] ?? t("Subscribe to figures below; brokers of Tidelog with a metrics listener show them here.")) }),
+    ], page.clients.slice(start, start + SIZE), { label: t("Client metrics (KIP-714)"), none: nothing(t("No recent client metrics"), page.problems[0] ?? t("Add a subscription below. Tidelog brokers with a metrics listener report client metrics here.")) }),
     pager(start, SIZE, page.clients.length, (next) => { start = next; draw(); }));
   }
   view.onLook(async () => {
@@ -103,8 +103,8 @@ async function allFigures(view, row) {
   await ask({
     title: row.client_id || row.instance_id, action: t("Close"), only: true, large: true,
     content: table([
-      { name: "Figure", class: "name mono", cell: (each) => plain(each.name.replace("kafka_client_", "")) },
-      { name: "Of", class: "short mono", cell: (each) => plain(each.labels || "–") },
+      { name: "Metric", class: "name mono", cell: (each) => plain(each.name.replace("kafka_client_", "")) },
+      { name: "Labels", class: "short mono", cell: (each) => plain(each.labels || "–") },
       { name: "Value", number: true, cell: (each) => whole(each.value) },
     ], figures),
     act: () => null,
@@ -115,21 +115,21 @@ function showSubscriptions(view) {
   const rows = h("div", {});
   const admin = atLeast(roleOn(view.cluster), "admin");
   const again = (done) => done && view.look();
-  view.root.append(card(t("Subscriptions to clients' figures"), rows, admin ? h("button", { type: "button", onclick: () => subscribe(view, null).then(again) }, t("Add")) : null));
+  view.root.append(card(t("Client metrics subscriptions"), rows, admin ? h("button", { type: "button", onclick: () => subscribe(view, null).then(again) }, t("Add")) : null));
   view.onLook(async () => {
     try {
       const found = await get(view.path("client-metrics"), {}, view.signal);
       replace(rows, table([
         { name: "Name", class: "name", cell: (row) => plain(row.name) },
-        { name: "Figures", class: "name mono", cell: (row) => plain(row.metrics.join(", ") || "–") },
-        { name: "Every", number: true, cell: (row) => span(row.interval_ms / 1000) },
+        { name: "Metrics", class: "name mono", cell: (row) => plain(row.metrics.join(", ") || "–") },
+        { name: "Interval", number: true, cell: (row) => span(row.interval_ms / 1000) },
         { name: "Clients", class: "name mono", cell: (row) => plain(row.match.join(", ") || "*") },
         { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => subscribe(view, row).then(again) }, t("Change")) : null) },
         { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => unsubscribe(view, row).then(again) }, t("Remove")) : null) },
-      ], found, { none: nothing(t("There are no subscriptions: clients push nothing.")) }));
+      ], found, { none: nothing(t("No subscriptions: clients push no metrics")) }));
     } catch (error) {
       if (view.signal.aborted) return;
-      replace(rows, h("div", { class: "body" }, error.code === "UNSUPPORTED_VERSION" ? t("This cluster has no clients' metrics (KIP-714, Kafka 3.7).") : refusal(error)));
+      replace(rows, h("div", { class: "body" }, error.code === "UNSUPPORTED_VERSION" ? t("This cluster does not support client metrics (KIP-714, Kafka 3.7 or later).") : refusal(error)));
     }
   });
 }
@@ -141,15 +141,15 @@ function subscribe(view, row) {
   const match = h("input", { class: "wide mono", autocomplete: "off", placeholder: "client_id=orders-.*", value: row?.match.join(", ") ?? "" });
   const parts = (text) => text.split(",").map((each) => each.trim()).filter(Boolean);
   return ask({
-    title: t("Subscribe to clients' figures"), action: t("Save"),
-    content: [field(t("Name"), name), field(t("Figures: prefixes of names, * for all"), metrics), field(t("Every so many seconds"), seconds),
-      field(t("Clients: selector=regular expression; empty for all"), match)],
+    title: t("Client metrics subscription"), action: t("Save"),
+    content: [field(t("Name"), name), field(t("Metrics (name prefixes; * for all)"), metrics), field(t("Interval (seconds)"), seconds),
+      field(t("Clients (selector=regex; empty matches all)"), match)],
     ready: () => name.value.trim() !== "" && metrics.value.trim() !== "" && seconds.value !== "",
     act: () => change("PUT", view.path("client-metrics", name.value.trim()), { metrics: parts(metrics.value), interval_ms: Math.round(Number(seconds.value) * 1000), match: parts(match.value) }).then(() => null),
   });
 }
 
 const unsubscribe = (view, row) => ask({
-  title: t("Remove the subscription"), action: t("Remove"), danger: true, content: h("p", {}, plain(row.name)),
+  title: t("Remove subscription"), action: t("Remove"), danger: true, content: h("p", {}, plain(row.name)),
   act: () => change("DELETE", view.path("client-metrics", row.name)).then(() => null),
 });

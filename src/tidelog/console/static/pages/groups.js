@@ -38,9 +38,9 @@ export async function show(view) {
       { name: "Topics", number: true, cell: (row) => whole(row.topics) },
       { name: "Partitions", number: true, cell: (row) => whole(row.partitions) },
       { name: "Lag", sort: "lag", number: true, cell: (row) => whole(row.lag) },
-      { name: "Behind by", sort: "seconds", number: true, cell: (row) => (row.lag ? span(row.lag_seconds, row.at_least) : row.lag === 0 ? "0" : "–") },
+      { name: "Time lag", sort: "seconds", number: true, cell: (row) => (row.lag ? span(row.lag_seconds, row.at_least) : row.lag === 0 ? "0" : "–") },
       { name: "Committed", sort: "rate", number: true, cell: (row) => rate(row.committed_per_second) },
-    ], shown.slice(start, start + SIZE), { order, label: t("Groups"), none: nothing(text ? t("No group is like that.") : t("There are no groups yet."), t("A group appears when a consumer joins it or commits an offset.")) }),
+    ], shown.slice(start, start + SIZE), { order, label: t("Groups"), none: nothing(text ? t("No groups match") : t("No groups yet"), t("A group appears when a consumer joins it or commits an offset.")) }),
     pager(start, SIZE, shown.length, (next) => { start = next; draw(); }));
   }
   view.onLook(async () => { rows = await get(view.path("groups"), { internal }, view.signal); draw(); });
@@ -64,19 +64,19 @@ async function showGroup(view) {
       admin ? h("button", {
         type: "button", class: "danger", onclick: async () => {
           const done = await askTyped({
-            title: t("Delete the group"), text: t("Its committed offsets are gone for good; it must have no members."), name, action: t("Delete"),
+            title: t("Delete group"), text: t("The group's committed offsets will be permanently deleted. The group must have no members."), name, action: t("Delete"),
             act: () => change("DELETE", view.path("groups", name), { name }).then(() => null),
           });
           if (done) location.hash = place(view.cluster, "groups");
         },
       }, t("Delete")) : null),
-    h("div", { class: "columns" }, card(t("Lag in records"), h("div", { class: "body" }, records)), card(t("Lag in seconds"), h("div", { class: "body" }, seconds))),
-    card(t("Partitions"), partitions), card(t("Lag by partition"), h("div", { class: "body" }, byPartition), h("div", { class: "row" }, ofTopic, ofPartition)), card(t("Members"), members), card(t("Why it has rebalanced"), rebalances));
+    h("div", { class: "columns" }, card(t("Lag (messages)"), h("div", { class: "body" }, records)), card(t("Lag (seconds)"), h("div", { class: "body" }, seconds))),
+    card(t("Partitions"), partitions), card(t("Lag by partition"), h("div", { class: "body" }, byPartition), h("div", { class: "row" }, ofTopic, ofPartition)), card(t("Members"), members), card(t("Rebalance history"), rebalances));
   async function drawCharts() {
     const history = await get(view.path("groups", name, "lag"), { minutes }, view.signal);
     const series = (index) => Object.entries(history).slice(0, 10).map(([topic, points]) => ({ name: topic, points: points.map(([at, values]) => [at, values[index]]) }));
-    replace(records, lineChart(series(0), { minutes, label: t("Lag in records") }));
-    replace(seconds, lineChart(series(1), { minutes, format: (value) => span(value), label: t("Lag in seconds") }));
+    replace(records, lineChart(series(0), { minutes, label: t("Lag (messages)") }));
+    replace(seconds, lineChart(series(1), { minutes, format: (value) => span(value), label: t("Lag (seconds)") }));
   }
   /** What can be chosen, keeping what is. */
   function choose(select, options) {
@@ -86,62 +86,62 @@ async function showGroup(view) {
   }
   function arrangePartitions() {
     choose(ofTopic, [...new Set(places.map((each) => each.topic))].map((each) => [each, each]));
-    choose(ofPartition, [["", t("the furthest behind")], ...places.filter((each) => each.topic === ofTopic.value).map((each) => [String(each.partition), t("partition {n}", { n: each.partition })])]);
+    choose(ofPartition, [["", t("highest lag")], ...places.filter((each) => each.topic === ofTopic.value).map((each) => [String(each.partition), t("partition {n}", { n: each.partition })])]);
   }
   async function drawPartitions() {
-    if (!ofTopic.value) return replace(byPartition, nothing(t("It has neither committed offsets nor assigned partitions.")));
+    if (!ofTopic.value) return replace(byPartition, nothing(t("No committed offsets and no assigned partitions")));
     const found = await get(view.path("groups", name, "lag", "partitions"), { topic: ofTopic.value, partition: ofPartition.value, minutes }, view.signal);
     const series = found.partitions.map((each) => ({ name: t("partition {n}", { n: each.partition }), points: each.points.map(([at, values]) => [at, values[0]]) }));
-    return replace(byPartition, series.length ? lineChart(series, { minutes, label: t("Lag by partition"), gap: minutes > 1440 ? HOURLY_GAP_S : undefined }) : nothing(t("No partition was behind in this time.")),
-      found.left_out ? h("p", { class: "muted small" }, t("{n} more partitions were behind.", { n: whole(found.left_out) })) : null);
+    return replace(byPartition, series.length ? lineChart(series, { minutes, label: t("Lag by partition"), gap: minutes > 1440 ? HOURLY_GAP_S : undefined }) : nothing(t("No lag in this time span")),
+      found.left_out ? h("p", { class: "muted small" }, t("{n} more partitions had lag.", { n: whole(found.left_out) })) : null);
   }
   view.onLook(async () => {
     const group = await get(view.path("groups", name), {}, view.signal);
     places = group.partitions;
     arrangePartitions();
-    replace(head, stateBadge(group.state), " ", [group.type, group.assignor, t("coordinator {id}", { id: group.coordinator }), t("{n} records behind", { n: short(group.lag) })].filter(Boolean).join(" · "));
+    replace(head, stateBadge(group.state), " ", [group.type, group.assignor, t("coordinator {id}", { id: group.coordinator }), t("{n} messages behind", { n: short(group.lag) })].filter(Boolean).join(" · "));
     replace(partitions, table([
       { name: "Topic", class: "name", cell: (row) => h("a", { href: place(view.cluster, "topics", row.topic) }, plain(row.topic)) },
       { name: "Partition", number: true, cell: (row) => row.partition },
       { name: "Committed", number: true, cell: (row) => whole(row.committed) },
       { name: "End offset", number: true, cell: (row) => whole(row.end) },
       { name: "Lag", number: true, cell: (row) => whole(row.lag) },
-      { name: "Behind by", number: true, cell: (row) => (row.lag === 0 ? "0" : span(row.lag_seconds, row.at_least)) },
+      { name: "Time lag", number: true, cell: (row) => (row.lag === 0 ? "0" : span(row.lag_seconds, row.at_least)) },
       { name: "Member", class: "name", cell: (row) => (row.problem ? badge(row.problem, "bad") : plain(row.member ?? "–")) },
-    ], group.partitions, { none: nothing(t("It has neither committed offsets nor assigned partitions.")) }));
+    ], group.partitions, { none: nothing(t("No committed offsets and no assigned partitions")) }));
     replace(members, table([
       { name: "Client id", class: "name", cell: (row) => plain(row.client_id) },
       { name: "Host", cell: (row) => plain(row.host) },
       { name: "Member id", class: "name", cell: (row) => [h("span", { class: "mono muted" }, plain(row.member_id)), row.instance_id ? [" ", badge(row.instance_id, "info")] : null] },
       { name: "Partitions", class: "name", cell: (row) => plain(row.partitions.join(", ") || "–") },
-    ], group.members, { none: nothing(t("Nobody is in this group now.")) }));
+    ], group.members, { none: nothing(t("No active members")) }));
     replace(rebalances, group.rebalances.length ? h("div", { class: "feed" }, group.rebalances.map((each) => h("div", {},
       h("time", { class: "muted small" }, lately(each.at_ms)), h("span", { class: "dot info" }), h("span", {}, plain(whyText(each.args))))))
-      : nothing(t("It has not rebalanced since the console began to look.")));
+      : nothing(t("No rebalances since the console started monitoring")));
     await Promise.all([drawCharts(), drawPartitions()]);
   });
 }
 
 async function reset(view, name) {
   const path = `${view.path("groups", name)}/reset`;
-  const to = h("select", {}, [["earliest", "the beginning"], ["latest", "the end"], ["offset", "an offset"], ["time", "a time"], ["shift", "so many records on (or back)"]].map(([value, text]) => h("option", { value }, t(text))));
+  const to = h("select", {}, [["earliest", "earliest offset"], ["latest", "latest offset"], ["offset", "specific offset"], ["time", "point in time"], ["shift", "shift by n messages (negative: back)"]].map(([value, text]) => h("option", { value }, t(text))));
   const number = h("input", { type: "number", value: 0 });
   const time = h("input", { type: "datetime-local", step: 1 });
-  const topic = h("input", { class: "wide mono", placeholder: t("all that it has committed"), autocomplete: "off" });
+  const topic = h("input", { class: "wide mono", placeholder: t("all committed topics"), autocomplete: "off" });
   const arrange = () => { number.hidden = !["offset", "shift"].includes(to.value); time.hidden = to.value !== "time"; };
   to.addEventListener("change", arrange);
   arrange();
   const request = () => ({ to: to.value, topic: topic.value.trim() || null, number: to.value === "time" ? new Date(time.value).getTime() : Number(number.value) });
   let plan = null;
   await ask({
-    title: t("Reset offsets"), action: t("Make a plan"),
-    content: [h("p", { class: "muted" }, t("First a plan is shown; nothing changes yet.")), h("div", { class: "row" }, field(t("To"), to), number, time), field(t("Topic"), topic)],
+    title: t("Reset offsets"), action: t("Preview"),
+    content: [h("p", { class: "muted" }, t("Preview the changes before applying them.")), h("div", { class: "row" }, field(t("To"), to), number, time), field(t("Topic"), topic)],
     ready: () => to.value !== "time" || time.value !== "",
     act: async () => { plan = await change("POST", path, request()); return null; },
   });
   if (!plan) return;
   const done = await ask({
-    title: t("Reset offsets: the plan"), action: t("Move the offsets"), large: true, danger: true,
+    title: t("Reset offsets: preview"), action: t("Apply changes"), large: true, danger: true,
     content: table([
       { name: "Topic", class: "name", cell: (row) => plain(row.topic) }, { name: "Partition", number: true, cell: (row) => row.partition },
       { name: "Committed", number: true, cell: (row) => whole(row.current) }, { name: "New", number: true, cell: (row) => whole(row.new) },

@@ -7,7 +7,7 @@ import { FORMATS, fieldView, formatName, preview, programs, textOf } from "../re
 import { t } from "../words.js";
 
 const KEPT = 500;
-const ENDS = { limit: "as many as asked for", end: "all there are", "scan-limit": "stopped at the bound of a search" };
+const ENDS = { limit: "Limit reached", end: "End of topic", "scan-limit": "Scan limit reached" };
 
 export function showMessages(view, topic, body) {
   const path = view.path("topics", topic.name, "messages");
@@ -23,18 +23,18 @@ export function showMessages(view, topic, body) {
     onkeydown: (event) => { if (event.key === "Enter") search(); },
   });
   const where = h("select", {
-    "aria-label": t("Where to read"), onchange: () => { arrange(); if (!["offset", "time"].includes(where.value)) search(); },
+    "aria-label": t("Start position"), onchange: () => { arrange(); if (!["offset", "time"].includes(where.value)) search(); },
   }, [["newest", "Newest"], ["oldest", "Oldest"], ["offset", "From offset"], ["time", "From time"], ["tail", "Live"]]
     .map(([value, text]) => h("option", { value }, t(text))));
   const offset = h("input", { type: "number", min: 0, value: 0, "aria-label": t("Offset") });
   const time = h("input", { type: "datetime-local", step: 1, "aria-label": t("Time") });
   const partition = h("select", { "aria-label": t("Partition"), onchange: search }, h("option", { value: "" }, t("all partitions")),
     topic.partitions.map((each) => h("option", { value: each.partition }, t("partition {n}", { n: each.partition }))));
-  const limit = h("select", { "aria-label": t("How many"), onchange: search }, [50, 100, 500].map((each) => h("option", { value: each }, t("{n} records", { n: each }))));
-  const keyFormat = h("select", { "aria-label": t("Format of keys"), onchange: search }, FORMATS.map((each) => h("option", { value: each }, t("Key: {format}", { format: formatName(each) }))));
-  const valueFormat = h("select", { "aria-label": t("Format of values"), onchange: search }, FORMATS.map((each) => h("option", { value: each }, t("Value: {format}", { format: formatName(each) }))));
+  const limit = h("select", { "aria-label": t("Limit"), onchange: search }, [50, 100, 500].map((each) => h("option", { value: each }, t("{n} messages", { n: each }))));
+  const keyFormat = h("select", { "aria-label": t("Key format"), onchange: search }, FORMATS.map((each) => h("option", { value: each }, t("Key: {format}", { format: formatName(each) }))));
+  const valueFormat = h("select", { "aria-label": t("Value format"), onchange: search }, FORMATS.map((each) => h("option", { value: each }, t("Value: {format}", { format: formatName(each) }))));
   const unmask = h("label", { class: "tick", hidden: true }, h("input", { type: "checkbox", onchange: (event) => { state.unmasked = event.target.checked; search(); } }), t("Show masked fields"));
-  const stop = h("button", { type: "button", onclick: () => { end(); progress.append(h("span", {}, t("stopped"))); }, hidden: true }, t("Stop"));
+  const stop = h("button", { type: "button", onclick: () => { end(); progress.append(h("span", {}, t("Stopped"))); }, hidden: true }, t("Stop"));
   const go = h("button", { type: "button", class: "main-action", onclick: search }, t("Search"));
 
   body.append(
@@ -99,19 +99,19 @@ export function showMessages(view, topic, body) {
       const isCut = stream.readyState === EventSource.CONNECTING;
       end();
       replace(progress);
-      if (isCut) { replace(said, refusal({ message: t("The connection to the console was cut: search again.") })); return; }
+      if (isCut) { replace(said, refusal({ message: t("The connection to the console was lost. Search again.") })); return; }
       try { await get(path, { ...state, place: state.place === "tail" ? "newest" : state.place, limit: 1 }, view.signal); } catch (error) { replace(said, refusal(error)); }
     };
   }
 
   function none() {
-    if (!found.length) replace(rows, h("tr", {}, h("td", { colspan: 5 }, h("div", { class: "empty" }, h("strong", {}, state.filter ? t("No record matches the filter.") : t("There are no records here."))))));
+    if (!found.length) replace(rows, h("tr", {}, h("td", { colspan: 5 }, h("div", { class: "empty" }, h("strong", {}, state.filter ? t("No messages match the filter") : t("No messages"))))));
   }
 
   function tell({ scanned, total, matched, read_bytes, ended, left_out = [] }) {
-    replace(said, left_out.length ? refusal({ message: t("Partitions without a leader are left out: {list}", { list: left_out.join(", ") }) }) : null);
+    replace(said, left_out.length ? refusal({ message: t("Skipped partitions without a leader: {list}", { list: left_out.join(", ") }) }) : null);
     if (state.place === "tail") {
-      replace(progress, h("span", { class: "pulse" }), h("span", {}, t("following: {n} records came, {m} are shown", { n: whole(scanned), m: whole(Math.min(matched, KEPT)) })));
+      replace(progress, h("span", { class: "pulse" }), h("span", {}, t("Live: {n} received, {m} shown", { n: whole(scanned), m: whole(Math.min(matched, KEPT)) })));
       return;
     }
     const bar = h("i", {});
@@ -151,8 +151,8 @@ export function showMessages(view, topic, body) {
     const parts = h("div", { class: "stack" });
     const draw = (shown) => replace(parts,
       h("div", { class: "row" }, h("span", { class: "muted" }, `${topic.name}-${shown.partition} @ ${shown.offset} · ${moment(shown.timestamp_ms)}`), h("span", { class: "grow" }),
-        shown.value.cut || shown.key.cut ? h("button", { type: "button", onclick: whole_ }, t("Load all of it")) : null,
-        topic.internal ? null : h("button", { type: "button", onclick: () => resend(path, topic, shown) }, t("Send again"))),
+        shown.value.cut || shown.key.cut ? h("button", { type: "button", onclick: whole_ }, t("Load full message")) : null,
+        topic.internal ? null : h("button", { type: "button", onclick: () => resend(path, topic, shown) }, t("Resend"))),
       fieldView(t("Value"), shown.value), fieldView(t("Key"), shown.key),
       shown.headers.length ? h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", {}, h("tbody", {}, shown.headers.map((each) =>
         h("tr", {}, h("td", { class: "mono" }, plain(each.name)), h("td", { class: "mono" }, preview(each.value, 4000)))))),
@@ -169,8 +169,8 @@ export function showMessages(view, topic, body) {
     const format = h("select", {}, ["jsonl", "csv", "parquet"].map((each) => h("option", { value: each }, each === "parquet" ? "Parquet" : each.toUpperCase())));
     const most = h("input", { type: "number", min: 1, max: 1_000_000, value: 10_000 });
     ask({
-      title: t("Export records"), action: t("Download"),
-      content: [h("p", { class: "muted" }, t("What the search above finds, from the place and with the filter that it has.")), h("div", { class: "row" }, field(t("Format"), format), field(t("At most"), most))],
+      title: t("Export messages"), action: t("Download"),
+      content: [h("p", { class: "muted" }, t("Exports the results of the search above, with its start position and filter.")), h("div", { class: "row" }, field(t("Format"), format), field(t("Max messages"), most))],
       act: async (closed) => {
         const query = { ...state, place: state.place === "tail" ? "newest" : state.place, limit: Number(most.value), format: format.value };
         if (query.format === "parquet") {
@@ -220,9 +220,9 @@ function produce(path) {
   const partition = h("input", { type: "number", min: 0, placeholder: t("by key") });
   const without = h("input", { type: "checkbox" });
   return ask({
-    title: t("Produce a record"), action: t("Produce"), large: true,
-    content: [field(t("Key (empty: none)"), key), field(t("Value"), value), h("label", { class: "tick" }, without, t("No value (a tombstone)")),
-      field(t("Headers, name: value, one in a line"), headers), field(t("Partition"), partition)],
+    title: t("Produce message"), action: t("Produce"), large: true,
+    content: [field(t("Key (empty for no key)"), key), field(t("Value"), value), h("label", { class: "tick" }, without, t("No value (tombstone)")),
+      field(t("Headers (name: value, one per line)"), headers), field(t("Partition"), partition)],
     act: async () => {
       const written = await change("POST", path, {
         key: key.value === "" ? null : key.value, value: without.checked ? null : value.value, headers: headerLines(headers.value),
@@ -237,8 +237,8 @@ function resend(path, topic, record) {
   const target = h("input", { class: "wide mono", value: topic.name, autocomplete: "off" });
   const headers = headerRows(record.headers, record.more_headers);
   return ask({
-    title: t("Send again"), action: t("Send"), large: true,
-    content: [h("p", { class: "muted" }, t("Key, value and headers that are left alone go as the bytes that they are.")), field(t("To topic"), target), headers.element],
+    title: t("Resend"), action: t("Send"), large: true,
+    content: [h("p", { class: "muted" }, t("The key, the value and unchanged headers are sent byte for byte.")), field(t("To topic"), target), headers.element],
     act: async () => {
       const written = await change("POST", `${path}/resend`, { partition: record.partition, offset: record.offset, topic: target.value.trim(), headers: headers.given() });
       return t("Written to partition {p} at offset {o}", { p: written.partition, o: written.offset });
@@ -255,7 +255,7 @@ function headerRows(headers, more) {
   const add = h("button", {
     type: "button",
     onclick: () => { const row = headerRow(null, null); all.push(row); rows.append(row.element); row.element.querySelector("input").focus(); },
-  }, t("Add a header"));
+  }, t("Add header"));
   const given = (some) => some.map((each) => each.given()).filter(Boolean);
   return {
     element: h("div", { class: "stack tight" }, h("h3", {}, t("Headers")), h("table", { class: "headers" }, rows), h("div", { class: "row" }, add)),
@@ -272,8 +272,8 @@ function headerRow(header, place) {
   const isNew = header === null;
   // What is not shown whole, or is no text, cannot be edited here.
   const isEditable = isNew || (["text", "json"].includes(header.value.kind) && !header.value.cut && !header.value.masked);
-  const name = h("input", { class: "wide mono", value: isNew ? "" : header.name, autocomplete: "off", spellcheck: "false", "aria-label": t("Name of the header") });
-  const value = h("textarea", { rows: 2, spellcheck: "false", "aria-label": t("Value of the header") }, isNew || !isEditable ? "" : textOf(header.value));
+  const name = h("input", { class: "wide mono", value: isNew ? "" : header.name, autocomplete: "off", spellcheck: "false", "aria-label": t("Header name") });
+  const value = h("textarea", { rows: 2, spellcheck: "false", "aria-label": t("Header value") }, isNew || !isEditable ? "" : textOf(header.value));
   const before = { name: name.value, value: value.value };  // controls keep not every line end
   const hasChanged = () => name.value !== before.name || value.value !== before.value;
   const button = (text, next) => h("button", { type: "button", class: "plain", onclick: () => draw(next) }, text);
@@ -306,15 +306,15 @@ async function redrive(path, state) {
   const told = (answer) => Object.entries(answer.by_topic).map(([name, count]) => `${name}: ${count}`).join(", ") || t("none");
   let plan = null;
   await ask({
-    title: t("Redrive dead letters"), action: t("Make a plan"),
-    content: [h("p", { class: "muted" }, t("Letters that the search above finds go back to the topics that their headers name.")), field(t("At most"), most)],
+    title: t("Redrive dead letters"), action: t("Preview"),
+    content: [h("p", { class: "muted" }, t("Sends the dead letters found by the search above back to the topics named in their headers.")), field(t("Max messages"), most)],
     act: async () => { plan = await change("POST", path, request(true)); return null; },
   });
   if (!plan) return;
   await ask({
-    title: t("Redrive dead letters"), action: t("Send them"),
-    content: [h("p", {}, plain(t("Would go back: {list}", { list: told(plan) }))), plan.without_origin ? h("p", { class: "muted" }, t("{n} letters name no topic and stay.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} letters stay: sent before, sent too often, or their record is gone.", { n: plan.left })) : null, plan.ended === "scan-limit" ? h("p", { class: "muted" }, t("There are more letters than one search reads: redrive again from a later offset or time.")) : null],
+    title: t("Redrive dead letters"), action: t("Send"),
+    content: [h("p", {}, plain(t("To send: {list}", { list: told(plan) }))), plan.without_origin ? h("p", { class: "muted" }, t("{n} dead letters are skipped: they name no topic.", { n: plan.without_origin })) : null, plan.left ? h("p", { class: "muted" }, t("{n} dead letters are skipped: already sent, sent too often, or the original message is missing.", { n: plan.left })) : null, plan.ended === "scan-limit" ? h("p", { class: "muted" }, t("Scan limit reached. To send the rest, redrive again from a later offset or time.")) : null],
     ready: () => Object.keys(plan.by_topic).length > 0,
-    act: async () => t("Went back: {list}", { list: told(await change("POST", path, request(false))) }),
+    act: async () => t("Sent: {list}", { list: told(await change("POST", path, request(false))) }),
   });
 }

@@ -17,8 +17,8 @@ export async function show(view) {
   view.root.append(
     h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Overview")))),
     problems, tiles,
-    h("div", { class: "columns" }, card(t("Records written a second"), records), card(t("Bytes written a second"), size)),
-    card(t("What changed lately"), feed));
+    h("div", { class: "columns" }, card(t("Messages per second"), records), card(t("Bytes per second"), size)),
+    card(t("Recent changes"), feed));
   view.onLook(async () => {
     const [now, points, events] = await Promise.all([
       get(view.path("overview"), {}, view.signal),
@@ -28,14 +28,14 @@ export async function show(view) {
     replace(problems, now.problems.map((each) => h("div", { class: "refusal" }, plain(each))));
     replace(tiles, tilesOf(view.cluster, now));
     replace(records, lineChart([{ name: "", points: points.map(([at, values]) => [at, values[0]]) }],
-      { minutes: MINUTES, label: t("Records written a second") }));
+      { minutes: MINUTES, label: t("Messages per second") }));
     replace(size, lineChart([{ name: "", points: points.map(([at, values]) => [at, values[1]]) }],
-      { minutes: MINUTES, format: bytes, label: t("Bytes written a second") }));
+      { minutes: MINUTES, format: bytes, label: t("Bytes per second") }));
     replace(feed, events.length ? h("div", { class: "feed" }, events.map((each) => h("div", {},
       h("time", { class: "muted small" }, lately(each.at_ms)),
       h("span", { class: `dot ${each.level}` }),
       h("span", {}, eventText(view.cluster, each)))))
-      : empty(t("Nothing has changed since the console began to look."), t("Elections, topics, configs, groups, disks and certificates show up here.")));
+      : empty(t("No changes since the console started monitoring"), t("Changes to leaders, topics, configs, groups, disks and certificates appear here.")));
   });
 }
 
@@ -46,13 +46,13 @@ function tilesOf(cluster, now) {
   const healthy = !now.offline && !now.under_replicated;
   return [
     tile(t("Partitions"), healthy ? t("healthy") : t("{n} at risk", { n: whole(now.offline + now.under_replicated) }),
-      healthy ? t("{n}, all in sync", { n: whole(now.partitions) }) : t("{n} offline, {m} in all", { n: whole(now.offline), m: whole(now.partitions) }),
+      healthy ? t("{n}, all in sync", { n: whole(now.partitions) }) : t("{n} of {m} offline", { n: whole(now.offline), m: whole(now.partitions) }),
       { level: healthy ? "good" : "bad", page: "topics" }),
     tile(t("Brokers"), whole(now.brokers), now.controller === null ? t("no controller") : t("controller {id}", { id: now.controller }),
       { level: now.controller === null ? "bad" : "", page: "brokers" }),
     tile(t("Topics"), whole(now.topics), bytes(now.size_bytes), { page: "topics" }),
-    tile(t("Groups"), whole(now.groups), t("{n} records behind", { n: short(now.total_lag) }), { page: "groups" }),
-    tile(t("Records written"), rate(now.records_per_second), byteRate(now.bytes_per_second)),
+    tile(t("Groups"), whole(now.groups), t("{n} messages behind", { n: short(now.total_lag) }), { page: "groups" }),
+    tile(t("Message rate"), rate(now.records_per_second), byteRate(now.bytes_per_second)),
     tile(t("Fullest disk"), now.fullest_disk === null ? "–" : `${Math.round(now.fullest_disk * 100)} %`, t("used"),
       { level: now.fullest_disk > 0.9 ? "bad" : "", page: "brokers" }),
   ];

@@ -6,7 +6,7 @@ import { table, nothing, pager } from "../table.js";
 import { t } from "../words.js";
 
 const ALERTS = 20;
-const STATES = [["live", "lasting"], ["open", "open"], ["updated", "updated"], ["closed", "closed"], ["dismissed", "dismissed"], ["all", "all"]];
+const STATES = [["live", "active"], ["open", "open"], ["updated", "updated"], ["closed", "closed"], ["dismissed", "dismissed"], ["all", "all"]];
 const LEVELS = { open: "bad", updated: "warning", closed: "", dismissed: "" };
 
 export async function show(view) {
@@ -19,7 +19,7 @@ export async function show(view) {
   view.onLook(async () => {
     const page = await get(view.path("spark"), {}, view.signal);
     replace(outputs, page.dead_letters === null ? null
-      : h("a", { href: place(view.cluster, "topics", page.dead_letter_topic) }, t("{n} dead letters were written", { n: whole(page.dead_letters) })),
+      : h("a", { href: place(view.cluster, "topics", page.dead_letter_topic) }, t("{n} dead letters written", { n: whole(page.dead_letters) })),
     page.outputs.filter((each) => each !== page.dead_letter_topic)
       .map((each, at) => [at || page.dead_letters !== null ? " · " : "", h("a", { href: place(view.cluster, "topics", each) }, each)]));
     replace(pipelines, pipelineTable(view.cluster, page.pipelines));
@@ -29,7 +29,7 @@ export async function show(view) {
 }
 
 const FEW = 2;
-const state = (running) => (running === null ? badge(t("does not report")) : running ? badge(t("running"), "good") : badge(t("not running")));
+const state = (running) => (running === null ? badge(t("not reporting")) : running ? badge(t("running"), "good") : badge(t("not running")));
 
 function pipelineTable(cluster, rows) {
   return table([
@@ -44,9 +44,9 @@ function pipelineTable(cluster, rows) {
     { name: "Rows", number: true, cell: (row) => rate(row.rows_per_second) },
     { name: "Watermark", cell: (row) => (row.watermark_ms ? moment(row.watermark_ms) : "–") },
     { name: "State rows", number: true, cell: (row) => [whole(row.state_rows), row.state_bytes ? h("div", { class: "muted small" }, bytes(row.state_bytes)) : null] },
-    { name: "Late", number: true, cell: (row) => [whole(row.late), row.dropped ? h("div", { class: "muted small" }, t("{n} dropped", { n: whole(row.dropped) })) : null] },
-    { name: "Malformed", number: true, cell: (row) => whole(row.malformed) },
-  ], rows, { none: nothing(t("No pipeline runs, and none is named."), "tidelog pipeline run · tidelog console --pipelines DIR"), label: t("Pipelines") });
+    { name: "Late rows", number: true, cell: (row) => [whole(row.late), row.dropped ? h("div", { class: "muted small" }, t("{n} dropped", { n: whole(row.dropped) })) : null] },
+    { name: "Malformed rows", number: true, cell: (row) => whole(row.malformed) },
+  ], rows, { none: nothing(t("No pipelines reported"), "tidelog pipeline run · tidelog console --pipelines DIR"), label: t("Pipelines") });
 }
 
 /** What a pipeline writes to, told as "topic NAME" or "lake NAME", by kind. */
@@ -74,20 +74,20 @@ function queryTable(cluster, rows) {
       row.error ? h("div", { title: t("Last error") }, badge(plain(row.error), "bad")) : null] },
     { name: "State", cell: (row) => [state(row.running), row.running === false && row.seen_age_s !== null
       ? h("div", { class: "muted small" }, t("seen {age} ago", { age: span(row.seen_age_s) })) : null,
-    row.has_state ? h("div", {}, badge(t("keeps state"))) : null] },
+    row.has_state ? h("div", {}, badge(t("stateful"))) : null] },
     { name: "Reads", class: "short", cell: (row) => (row.problem ? badge(plain(row.problem), "bad") : row.topics.length ? row.topics.map((each) => h("div", {}, topic(each.topic), " ",
-      h("span", { class: "muted small" }, each.lag ? t("{n} records behind", { n: whole(each.lag) }) : ""))) : "–") },
+      h("span", { class: "muted small" }, each.lag ? t("{n} messages behind", { n: whole(each.lag) }) : ""))) : "–") },
     { name: "Writes", class: "short", cell: (row) => (row.sinks.length ? row.sinks.map((each) => h("div", {}, each.topics.map((name) => [topic(name), " "]),
       h("span", { class: "muted small" }, t("epoch {epoch}, {n} rows", { epoch: whole(each.epoch), n: whole(each.rows) })))) : "–") },
     { name: "Lag", number: true, cell: (row) => (row.commit_group ? h("a", { href: place(cluster, "groups", row.commit_group) }, whole(row.lag)) : whole(row.lag)) },
     { name: "Rows", number: true, cell: (row) => rate(row.rows_per_second) },
-    { name: "Batch done", number: true, cell: (row) => [whole(row.batch),
-      row.planned !== null && row.planned !== row.batch ? h("div", { class: "muted small" }, t("{n} begun", { n: whole(row.planned) })) : null,
+    { name: "Last batch", number: true, cell: (row) => [whole(row.batch),
+      row.planned !== null && row.planned !== row.batch ? h("div", { class: "muted small" }, t("{n} started", { n: whole(row.planned) })) : null,
       row.batches === null ? null : h("div", { class: "muted small" }, t("{n} in this run", { n: whole(row.batches) }))] },
     { name: "Age", number: true, cell: (row) => span(row.batch_age_s) },
     { name: "Batch time", number: true, cell: (row) => (row.batch_ms === null ? "–" : span(row.batch_ms / 1000)) },
     { name: "Watermark", cell: (row) => (row.watermark_ms ? moment(row.watermark_ms) : "–") },
-  ], rows, { none: nothing(t("No query tells of itself, and no checkpoint is named."), "spark.readStream.format(\"tidelog\") · tidelog console --checkpoint DIR"), label: t("Queries") });
+  ], rows, { none: nothing(t("No Spark queries reported"), "spark.readStream.format(\"tidelog\") · tidelog console --checkpoint DIR"), label: t("Queries") });
 }
 
 /** The incidents that pipelines have found; nothing where there is no topic of them. */
@@ -97,7 +97,7 @@ function alertsOf(view) {
   let text = "";
   let start = 0;
   let topic = null;
-  const states = h("select", { "aria-label": t("State of alerts"), onchange: (event) => { chosen = event.target.value; start = 0; load(); } },
+  const states = h("select", { "aria-label": t("Alert state"), onchange: (event) => { chosen = event.target.value; start = 0; load(); } },
     STATES.map(([value, name]) => h("option", { value }, t(name))));
   const search = h("input", { type: "search", placeholder: t("Search alerts"), "aria-label": t("Search alerts"), onchange: (event) => { text = event.target.value; start = 0; load(); } });
   const box = card(t("Alerts"), rows, [search, " ", states]);
@@ -126,7 +126,7 @@ function alertsOf(view) {
       { name: "Opened", cell: (row) => plain(row.opened || "–") },
       { name: "Updated", cell: (row) => plain(row.updated || "–") },
       { name: "Id", class: "mono", cell: (row) => h("a", { href: place(view.cluster, "topics", topic), title: `${row.partition}:${row.offset}` }, plain(row.alert_id.slice(0, 12))) },
-    ], page.alerts, { none: nothing(t("There is no such alert.")), label: t("Alerts") }),
+    ], page.alerts, { none: nothing(t("No alerts match")), label: t("Alerts") }),
     pager(start, ALERTS, page.matched, (from) => { start = from; load(); }));
   }
   return {

@@ -17,7 +17,7 @@ export async function showTopic(view) {
   const topic = await get(view.path("topics", name), {}, view.signal);
   const records = topic.partitions.reduce((sum, each) => sum + ((each.end_offset ?? 0) - (each.start_offset ?? 0)), 0);
   const star = h("button", {
-    class: "icon", type: "button", "aria-label": t("Favourite"), "aria-pressed": String(isFavourite(view.cluster, name)),
+    class: "icon", type: "button", "aria-label": t("Favorite"), "aria-pressed": String(isFavourite(view.cluster, name)),
     onclick: () => {
       toggleFavourite(view.cluster, name);
       star.setAttribute("aria-pressed", String(isFavourite(view.cluster, name)));
@@ -31,7 +31,7 @@ export async function showTopic(view) {
         h("span", { class: "crumb" }, h("a", { href: place(view.cluster, "topics") }, t("Topics"))),
         h("h1", {}, plain(name), " ", star),
         h("p", { class: "muted small" }, [
-          t("{n} partitions", { n: topic.partitions.length }), t("about {n} records", { n: short(records) }),
+          t("{n} partitions", { n: topic.partitions.length }), t("about {n} messages", { n: short(records) }),
           bytes(topic.partitions.reduce((sum, each) => sum + (each.size_bytes ?? 0), 0)), rate(topic.records_per_second), byteRate(topic.bytes_per_second),
         ].filter((each) => each !== "–").join(" · "))),
       actions(view, topic)),
@@ -55,18 +55,18 @@ function actions(view, topic) {
         const total = h("input", { type: "number", min: topic.partitions.length + 1, value: topic.partitions.length + 1 });
         const done = await ask({
           title: t("Add partitions"), action: t("Add"),
-          content: [h("p", {}, t("Keys go to other partitions from then on, and partitions cannot be taken away.")), field(t("Partitions in all"), total)],
+          content: [h("p", {}, t("Adding partitions changes which partition a key maps to. Partitions cannot be removed later.")), field(t("Total partitions"), total)],
           act: () => change("POST", `${path}/partitions`, { partitions: Number(total.value) }).then(() => null),
         });
         if (done) again();
       },
     }, t("Add partitions")) : null,
     atLeast(topic.role, "admin") ? [
-      h("button", { type: "button", onclick: () => deleteRecords(path, topic).then((done) => done && again()) }, t("Delete records")),
+      h("button", { type: "button", onclick: () => deleteRecords(path, topic).then((done) => done && again()) }, t("Delete messages")),
       h("button", {
         type: "button", class: "danger", onclick: async () => {
           const done = await askTyped({
-            title: t("Delete the topic"), text: t("The topic and all its records are gone for good."), name: topic.name, action: t("Delete"),
+            title: t("Delete topic"), text: t("The topic and all its messages will be permanently deleted."), name: topic.name, action: t("Delete"),
             act: () => change("DELETE", path, { name: topic.name }).then(() => null),
           });
           if (done) location.hash = place(view.cluster, "topics");
@@ -78,8 +78,8 @@ function actions(view, topic) {
 async function clone(view, topic) {
   const name = h("input", { class: "wide mono", autocomplete: "off", spellcheck: "false", value: `${topic.name}-copy` });
   const done = await ask({
-    title: t("Clone the topic"), action: t("Create"),
-    content: [h("p", { class: "muted" }, t("A new topic with the same partitions, replicas and configs, and without records.")), field(t("Name"), name)],
+    title: t("Clone topic"), action: t("Create"),
+    content: [h("p", { class: "muted" }, t("Creates an empty topic with the same partitions, replicas and configs.")), field(t("Name"), name)],
     ready: () => name.value.trim() !== "",
     act: async () => {
       const configs = await get(view.path("topics", topic.name, "configs"));
@@ -95,11 +95,11 @@ async function clone(view, topic) {
 
 function deleteRecords(path, topic) {
   const partition = h("select", {}, h("option", { value: "" }, t("all partitions")), topic.partitions.map((each) => h("option", { value: each.partition }, each.partition)));
-  const before = h("input", { type: "number", min: 0, placeholder: t("the end") });
+  const before = h("input", { type: "number", min: 0, placeholder: t("latest offset") });
   const typed = h("input", { class: "wide mono", autocomplete: "off", spellcheck: "false" });
   return ask({
-    title: t("Delete records"), action: t("Delete"), danger: true,
-    content: [h("p", {}, t("Records before the offset are gone for good; without an offset all there are.")),
+    title: t("Delete messages"), action: t("Delete"), danger: true,
+    content: [h("p", {}, t("Messages before this offset will be permanently deleted. Leave the offset empty to delete all messages.")),
       h("div", { class: "row" }, field(t("Partition"), partition), field(t("Before offset"), before)),
       field(t("Type the name to confirm"), typed, plain(topic.name))],
     ready: () => typed.value === topic.name,
@@ -107,7 +107,7 @@ function deleteRecords(path, topic) {
       const chosen = partition.value === "" ? topic.partitions.map((each) => each.partition) : [partition.value];
       const offset = before.value === "" ? -1 : Number(before.value);
       const starts = await change("POST", `${path}/delete-records`, { before: Object.fromEntries(chosen.map((each) => [String(each), offset])) });
-      return t("Partitions begin now at: {list}", { list: Object.entries(starts).map(([each, start]) => `${each}: ${start}`).join(", ") });
+      return t("New start offsets: {list}", { list: Object.entries(starts).map(([each, start]) => `${each}: ${start}`).join(", ") });
     },
   });
 }
@@ -126,6 +126,6 @@ function showGroups(view, topic, body) {
       { name: "Group", class: "name", cell: (row) => h("a", { href: place(view.cluster, "groups", row.group) }, plain(row.group)) },
       { name: "State", cell: (row) => badge(t(row.state), row.state === "Stable" ? "good" : "") },
       { name: "Lag", number: true, cell: (row) => whole(row.lag) },
-    ], now.groups, { none: nothing(t("No group has committed offsets of this topic.")) }));
+    ], now.groups, { none: nothing(t("No group has committed offsets for this topic")) }));
   });
 }

@@ -25,8 +25,8 @@ export async function show(view) {
   view.root.append(
     h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Topics")), count),
       !session.read_only
-        ? h("button", { class: "main-action", type: "button", onclick: () => create(view) }, t("Create a topic")) : null),
-    card(null, [h("header", {}, search, h("span", { class: "grow" }), tick("favourites", t("Favourites")), tick("internal", t("Internal"))), body]));
+        ? h("button", { class: "main-action", type: "button", onclick: () => create(view) }, t("Create topic")) : null),
+    card(null, [h("header", {}, search, h("span", { class: "grow" }), tick("favourites", t("Favorites")), tick("internal", t("Internal"))), body]));
   let asked = 0;
   async function load() {
     const number = ++asked;
@@ -45,7 +45,7 @@ function rowsOf(cluster, topics, state, load) {
   const star = (row) => {
     const on = isFavourite(cluster, row.name);
     return h("button", {
-      class: "icon", type: "button", "aria-pressed": String(on), "aria-label": t("Favourite"),
+      class: "icon", type: "button", "aria-pressed": String(on), "aria-label": t("Favorite"),
       onclick: () => { toggleFavourite(cluster, row.name); load(); },
     }, on ? "★" : "☆");
   };
@@ -64,8 +64,8 @@ function rowsOf(cluster, topics, state, load) {
   ], topics, {
     label: t("Topics"),
     order: { ...state, onSort: (sort, descending) => { Object.assign(state, { sort, descending, start: 0 }); load(); } },
-    none: state.search || state.favourites ? nothing(t("No topic is like that."), t("Search by parts of names, or mark topics with a star."))
-      : nothing(t("There are no topics yet."), t("Create one, or write to one with any Kafka client.")),
+    none: state.search || state.favourites ? nothing(t("No topics match"), t("Search by part of a name, or mark favorites with a star."))
+      : nothing(t("No topics yet"), t("Create a topic here, or produce to one with any Kafka client.")),
   });
 }
 
@@ -75,9 +75,9 @@ async function create(view) {
   const replicas = h("input", { type: "number", min: 1, placeholder: t("default") });
   const configs = h("textarea", { placeholder: "retention.ms=86400000\ncleanup.policy=compact", spellcheck: "false" });
   const done = await ask({
-    title: t("Create a topic"), action: t("Create"),
+    title: t("Create topic"), action: t("Create"),
     content: [field(t("Name"), name), h("div", { class: "row" }, field(t("Partitions"), partitions), field(t("Replicas"), replicas)),
-      field(t("Configs, one in a line"), configs)],
+      field(t("Configs (one per line)"), configs)],
     ready: () => name.value.trim() !== "",
     act: () => change("POST", at(view.cluster, "topics"), {
       name: name.value.trim(), partitions: Number(partitions.value) || -1, replication_factor: Number(replicas.value) || -1,

@@ -22,12 +22,12 @@ export async function show(view) {
   view.onLook(async () => {
     const found = await get(view.path("topology"), {}, view.signal);
     remark.textContent = [
-      t("Lines are as thick as records are many; green keeps up, amber is behind, red is behind and does not read."),
-      found.hidden ? t("{n} quieter topics are left out.", { n: whole(found.hidden) }) : "",
-      found.hidden_groups ? t("{n} quieter groups are left out.", { n: whole(found.hidden_groups) }) : "",
-      found.hidden_producers ? t("{n} quieter producers are left out.", { n: whole(found.hidden_producers) }) : "",
+      t("Line width shows throughput. Green: keeping up. Amber: behind. Red: behind and not reading."),
+      found.hidden ? t("{n} less active topics are not shown.", { n: whole(found.hidden) }) : "",
+      found.hidden_groups ? t("{n} less active groups are not shown.", { n: whole(found.hidden_groups) }) : "",
+      found.hidden_producers ? t("{n} less active producers are not shown.", { n: whole(found.hidden_producers) }) : "",
     ].join(" ");
-    replace(picture, found.nodes.length ? draw(view.cluster, found) : empty(t("There are no topics yet.")));
+    replace(picture, found.nodes.length ? draw(view.cluster, found) : empty(t("No topics yet")));
   });
 }
 
@@ -55,7 +55,7 @@ function draw(cluster, { nodes, edges }) {
     const [x1, y1, x2, y2] = [from.x + BOX.width, from.y + BOX.height / 2, to.x, to.y + BOX.height / 2];
     const bend = (x2 - x1) / 2;
     const thick = 1.2 + 8 * Math.sqrt(edge.records_per_second / most);
-    const told = [edge.records_per_second ? rate(edge.records_per_second) : "", edge.lag ? t("{n} records behind", { n: short(edge.lag) }) : ""];
+    const told = [edge.records_per_second ? rate(edge.records_per_second) : "", edge.lag ? t("{n} messages behind", { n: short(edge.lag) }) : ""];
     drawn.append(svg("path", {
       class: `edge ${levelOf(edge)}`, "stroke-width": thick.toFixed(1),
       d: `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`,
@@ -94,12 +94,12 @@ function levelOf(edge) {
 
 /** What stands below the name of a node. */
 function subtitle(node) {
-  if (node.kind === "topic") return node.records_per_second ? rate(node.records_per_second) : t("quiet");
-  if (node.kind === "producer") return node.detail || t("wrote lately");
+  if (node.kind === "topic") return node.records_per_second ? rate(node.records_per_second) : t("idle");
+  if (node.kind === "producer") return node.detail || t("active recently");
   if (node.kind in SINKS) return t(SINKS[node.kind]);
   const kind = { group: t(node.state), query: "Spark", pipeline: t("Pipeline") }[node.kind];
   const state = node.kind === "group" || !node.state ? "" : t(node.state);
-  return [kind, state, node.lag === null ? "" : t("{n} records behind", { n: short(node.lag) })].filter(Boolean).join(" · ");
+  return [kind, state, node.lag === null ? "" : t("{n} messages behind", { n: short(node.lag) })].filter(Boolean).join(" · ");
 }
 
 const cut = (text, most) => ([...text].length > most ? `${[...text].slice(0, most - 1).join("")}…` : text);

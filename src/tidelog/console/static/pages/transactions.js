@@ -12,7 +12,7 @@ export async function show(view) {
   const admin = atLeast(roleOn(view.cluster), "admin");
   view.root.append(h("div", { class: "head" }, h("div", { class: "grow" }, h("h1", {}, t("Transactions")))), said, card(null, rows));
   const fence = (row) => askTyped({
-    title: t("Fence the producer"), text: t("What it has open is aborted, and the producer that holds the id cannot go on."), name: row.transactional_id, action: t("Fence"),
+    title: t("Fence producer"), text: t("Aborts the open transaction and fences the producer that uses this id."), name: row.transactional_id, action: t("Fence"),
     act: () => change("POST", view.path("transactions", row.transactional_id, "fence"), { name: row.transactional_id }).then(() => null),
   }).then((done) => done && view.look());
   view.onLook(async () => {
@@ -24,10 +24,10 @@ export async function show(view) {
       { name: "Producer id", number: true, cell: (row) => row.producer_id },
       { name: "Epoch", number: true, cell: (row) => whole(row.producer_epoch) },
       { name: "Coordinator", number: true, cell: (row) => row.coordinator },
-      { name: "Began", cell: (row) => (row.started_at_ms && row.started_at_ms > 0 ? moment(row.started_at_ms) : "–") },
+      { name: "Started", cell: (row) => (row.started_at_ms && row.started_at_ms > 0 ? moment(row.started_at_ms) : "–") },
       { name: "Timeout", number: true, cell: (row) => (row.timeout_ms ? span(row.timeout_ms / 1000) : "–") },
       { name: "Open partitions", class: "short", cell: (row) => plain(row.partitions.join(", ") || "–") },
       { name: "", cell: (row) => (admin ? h("button", { type: "button", onclick: () => fence(row) }, t("Fence")) : null) },
-    ], page.transactions, { none: nothing(t("There are no transactional ids."), t("They appear when a producer with transactional.id begins to work.")) }));
+    ], page.transactions, { none: nothing(t("No transactional ids"), t("An id appears when a producer with that transactional.id starts.")) }));
   });
 }
