@@ -122,8 +122,8 @@ def test_the_command_line_throttles_a_move_gives_it_up_and_removes_the_throttle(
     plan = tmp_path / "plan.json"
     plan.write_text(json.dumps({"partitions": [{"topic": topic, "partition": 0, "replicas": [1, 3]}]}))
     command = ("partitions", "reassign", str(plan))
-    assert "goes with --execute" in tidelog(*command, "--throttle", "1").stderr
-    assert "is no rate" in tidelog(*command, "--execute", "--throttle", "fast").stderr
+    assert "--throttle requires --execute" in tidelog(*command, "--throttle", "1").stderr
+    assert "bytes per second" in tidelog(*command, "--execute", "--throttle", "fast").stderr
 
     begun = tidelog(*command, "--execute", "--throttle", "1", "--no-wait")
     assert begun.returncode == 0, begun
@@ -141,10 +141,10 @@ def test_the_command_line_throttles_a_move_gives_it_up_and_removes_the_throttle(
         "follower.replication.throttled.rate": "1",
     }
     looked = tidelog(*command, "--verify")
-    assert "1 partition still on the way" in looked.stderr, looked
+    assert "1 partition still moving" in looked.stderr, looked
 
     given_up = tidelog("partitions", "reassign", "--cancel")
-    assert given_up.stderr == "gave up the moves of 1 partition\nremoved the throttle\n", given_up
+    assert given_up.stderr == "cancelled the reassignment of 1 partition\nremoved the throttle\n", given_up
     assert settings_of(tidelog, "--topic", topic)["follower.replication.throttled.replicas"] == ""
     cluster.wait_for(lambda: throttle_of(cluster, "follower", 3).bytes_per_second == UNLIMITED)
     cluster.wait_for(lambda: (topic, 0) not in cluster.brokers[3].partitions.by_name)
@@ -154,5 +154,5 @@ def test_the_command_line_throttles_a_move_gives_it_up_and_removes_the_throttle(
     assert moved.returncode == 0, moved
     assert moved.stderr.endswith("moved 1 partition\nremoved the throttle\n")
     checked = tidelog(*command, "--verify")
-    assert (checked.returncode, checked.stderr) == (0, "everything is where it shall be\n")
+    assert (checked.returncode, checked.stderr) == (0, "every partition is already in place\n")
     assert cluster.call(lambda: cluster.partition(1, topic).replicas) == (1, 3)

@@ -215,21 +215,21 @@ def test_explain_without_an_operation_tells_all_of_them(tidelog: CommandLine) ->
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("add", "-t", "orders", "--operation", "READ"), "say for whom: --principal User:alice"),
-        (("add", "--principal", "User:a", "--operation", "READ"), "name a resource: --topic"),
-        (("add", "--principal", "User:a", "-t", "orders"), "say what: --operation READ"),
+        (("add", "-t", "orders", "--operation", "READ"), "specify --principal"),
+        (("add", "--principal", "User:a", "--operation", "READ"), "specify a resource: --topic"),
+        (("add", "--principal", "User:a", "-t", "orders"), "specify --operation"),
         (
             ("add", "--principal", "User:a", "-t", "o", "--operation", "FLY"),
-            "there is no operation 'FLY'; there are ALL, READ",
+            "unknown operation 'FLY'; choose from ALL, READ",
         ),
         (
             ("add", "--principal", "User:a", "--cluster", "--operation", "READ"),
-            "READ is nothing that is done to a cluster",
+            "READ does not apply to a cluster",
         ),
-        (("add", "--principal", "User:a", "--consumer", "-t", "o"), "--consumer needs the --group"),
+        (("add", "--principal", "User:a", "--consumer", "-t", "o"), "--consumer requires --group"),
         (("add", "--principal", ":a", "-t", "o", "--operation", "READ"), "write it as User:alice"),
-        (("remove", "--operation", "READ", "--yes"), "say which rules"),
-        (("explain", "--principal", "User:a"), "name a resource"),
+        (("remove", "--operation", "READ", "--yes"), "specify which ACLs"),
+        (("explain", "--principal", "User:a"), "specify a resource"),
     ],
 )
 def test_a_mistake_is_answered_with_what_to_write(

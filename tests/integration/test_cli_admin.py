@@ -65,7 +65,7 @@ def test_a_topic_is_created_described_altered_and_deleted(tidelog: CommandLine, 
     assert {(each["start_offset"], each["end_offset"]) for each in described["partitions"]} == {(0, 0)}
 
     changed = tidelog.ok("topics", "alter", topic, "--partitions", "5", "--delete-config", "retention.ms")
-    assert changed == f"changed 1 config of topic {topic}\ntopic {topic} has 5 partitions now\n"
+    assert changed == f"changed 1 config of topic {topic}\ntopic {topic} now has 5 partitions\n"
     [described] = tidelog.json("topics", "describe", topic)
     assert len(described["partitions"]) == 5
     assert "retention.ms" not in described["configs"]
@@ -99,7 +99,7 @@ def test_refusals_name_the_mend(tidelog: CommandLine, topic_name: NewName) -> No
     topic = topic_name()
     tidelog.ok("topics", "create", topic, "--partitions", "2")
     assert "INVALID_TOPIC" in tidelog.refusal("topics", "create", "no spaces")
-    assert "as many replicas as there are brokers" in tidelog.refusal(
+    assert "the replication factor cannot exceed the number of brokers" in tidelog.refusal(
         "topics", "create", topic_name(), "-r", "9"
     )
     assert "INVALID_PARTITIONS" in tidelog.refusal("topics", "alter", topic, "--partitions", "1")

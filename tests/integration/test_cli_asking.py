@@ -30,7 +30,7 @@ def topic(bootstrap: str, topic_name: Callable[[], str]) -> str:
     ("command", "question"),
     [
         ("users add somebody", "Password of somebody"),
-        ("topics delete-records TOPIC --all", "Delete these records"),
+        ("topics delete-records TOPIC --all", "Permanently delete these records"),
         ("topics delete TOPIC", "Delete TOPIC"),
     ],
 )

@@ -64,7 +64,7 @@ def test_records_before_an_offset_or_a_time_are_deleted(
 def test_a_person_sees_what_goes_and_may_decline(tidelog: CommandLine, bootstrap: str, topic: str) -> None:
     code, seen = tidelog.on_terminal("topics", "delete-records", topic, "--all", typed=b"n\n")
     assert code == 1
-    assert "Delete these records of 2 partitions for good?" in seen
+    assert "Permanently delete these records of 2 partitions?" in seen
     assert starts(bootstrap, topic) == [0, 0]
 
 

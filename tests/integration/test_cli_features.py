@@ -25,7 +25,7 @@ def test_features_are_described_lowered_and_raised(tmp_path: Path) -> None:
         assert level() == 1
         raised = tidelog("features", "upgrade", "--all")
         assert raised.stdout == "changed transaction.version from level 1 to 2\n"
-        assert raised.stderr == "group.version is at level 1 already\n"
+        assert raised.stderr == "group.version is already at level 1\n"
         assert "transaction.version\t0\t2\t2" in tidelog.ok("features", "describe").splitlines()
 
         assert "features downgrade" in tidelog.refusal("features", "upgrade", "transaction.version=1")

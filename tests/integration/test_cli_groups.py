@@ -82,7 +82,7 @@ def test_groups_in_which_sinks_keep_notes_are_shown_only_when_asked_for(
     assert listed("describe", notes) == {notes}
     _, seen = tidelog.on_terminal("groups", "list", columns=200)
     assert "internal group" in seen
-    assert "not shown; --internal shows" in seen
+    assert "not shown; use --internal to show" in seen
     assert notes not in seen
 
 
@@ -198,7 +198,7 @@ def test_a_group_that_does_not_exist_is_one_sentence_beside_the_others(
         assert done.returncode == 1
         assert missing not in done.stdout
         assert missing in done.stderr
-        assert "`tidelog groups list` shows what there is" in done.stderr
+        assert "run `tidelog groups list` to see the groups" in done.stderr
     done = tidelog("groups", "delete", missing, topic)
     assert (done.returncode, done.stdout) == (1, f"deleted group {topic}\n")
     tidelog.ok("groups", "delete", missing, "--if-exists")
@@ -276,7 +276,7 @@ def test_offsets_are_forgotten_partition_by_partition(
 ) -> None:
     commit(group_bootstrap, topic, {(topic, 0): 5, (topic, 1): 6})
     done = tidelog.ok("groups", "delete-offsets", topic, "--topic", f"{topic}:1")
-    assert done == f"group {topic} has no committed offset for 1 partition now\n"
+    assert done == f"deleted the committed offsets of group {topic} for 1 partition\n"
     assert committed(tidelog, topic) == {(topic, 0): 5}
     assert "does not exist" in tidelog.refusal("groups", "delete-offsets", f"{topic}-none", "-t", topic)
 
@@ -285,7 +285,7 @@ def test_deleting_asks_a_person_first(tidelog: CommandLine, group_bootstrap: str
     commit(group_bootstrap, topic, {(topic, 0): 5})
     code, seen = tidelog.on_terminal("groups", "delete", topic, typed=b"n\n")
     assert code == 1
-    assert "with all committed offsets?" in seen
+    assert "and all committed offsets?" in seen
     code, seen = tidelog.on_terminal("groups", "delete", topic, typed=b"y\n")
     assert code == 0
     assert f"deleted group {topic}" in seen

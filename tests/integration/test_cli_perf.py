@@ -62,7 +62,7 @@ def test_what_is_written_is_counted_and_is_there(tidelog: CommandLine, bootstrap
     assert float(figures["data.consumed.in.MB"]) == pytest.approx(2 * RECORDS * SIZE / MB, abs=0.0001)
     short = tidelog("perf", "consume", topic, "-n", str(3 * RECORDS), "--timeout", "300")
     assert len(short.stdout.splitlines()) == 1
-    assert re.match(rf"only \d+ of {3 * RECORDS} records came", short.stderr)
+    assert re.match(rf"read only \d+ of {3 * RECORDS} records", short.stderr)
 
 
 def test_records_in_transactions_are_committed(tidelog: CommandLine, topic: str) -> None:
@@ -78,7 +78,7 @@ def test_records_in_transactions_are_committed(tidelog: CommandLine, topic: str)
 def test_the_latency_of_single_records_is_told(tidelog: CommandLine, topic_name: NewName) -> None:
     topic = topic_name()
     done = tidelog("perf", "latency", topic, "-n", "30")
-    assert done.stderr == f"made topic {topic} with 1 partition\n"
+    assert done.stderr == f"created topic {topic} with 1 partition\n"
     first, average, parts = done.stdout.splitlines()
     assert re.fullmatch(r"0\t[\d.]+", first)
     assert re.fullmatch(r"Avg latency: [\d.]+ ms", average)

@@ -235,12 +235,12 @@ def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, topic_name: Ne
 
     assert "does not exist" in refusal("consume", topic_name())
     assert "no partition 7, only 0 to 1" in refusal("consume", topic, "-p", "7")
-    assert "holds offsets 0 to 0, not 99" in refusal("consume", topic, "-o", "99", "-p", "0")
+    assert "has offsets 0 to 0, not 99" in refusal("consume", topic, "-o", "99", "-p", "0")
     assert "no partition 7, only 0 to 1" in refusal("produce", topic, "-p", "7", stdin=b"x\n")
-    assert "line 2: there is no key separator ':'" in refusal(
+    assert "line 2: no key separator ':' in the line" in refusal(
         "produce", topic, "--key-separator", ":", stdin=b"a:b\nc\n"
     )
-    assert "(1 record before it written)" in refusal(
+    assert "(1 record written before it)" in refusal(
         "produce", topic, "--key-separator", ":", stdin=b"a:b\nc\n"
     )
     assert "line 1: this is no JSON" in refusal("produce", topic, "--json", stdin=b"{")

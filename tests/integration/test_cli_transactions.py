@@ -118,7 +118,7 @@ def test_what_does_not_exist_is_one_sentence(tidelog: CommandLine, topic: str) -
     assert "no partition 9" in tidelog.refusal("transactions", "describe-producers", topic, "9")
     place = ("--topic", topic, "--partition", "0")
     refused = tidelog.refusal("transactions", "abort", *place, "--start-offset", "7")
-    assert "no open transaction begins at offset 7" in refused
+    assert "no open transaction starts at offset 7" in refused
     assert "does not exist" in tidelog.refusal("transactions", "find-hanging", "--topic", f"{topic}-none")
     assert "no broker 99" in tidelog.refusal("transactions", "find-hanging", "--broker", "99")
 
@@ -129,7 +129,7 @@ def test_a_transaction_that_its_coordinator_knows_can_be_ended_in_one_partition_
     producer = open_transaction(bootstrap, topic, topic)
     done = tidelog("transactions", "abort", "--topic", topic, "--partition", "1", "--start-offset", "0")
     assert done.returncode == 0, done
-    assert f"it does not hang: transactional id {topic!r} has it open" in done.stderr
+    assert f"the transaction is not hanging: transactional id {topic!r} has it open" in done.stderr
     [known] = tidelog.json("transactions", "describe-producers", topic, "1")
     assert known["transaction_start_offset"] is None
     producer.abort_transaction(30)
@@ -192,11 +192,11 @@ def test_a_hanging_transaction_is_found_and_ended(careless_bootstrap: str) -> No
     code, seen = tidelog.on_terminal(*search, "--topic", topic)
     assert code == 0
     mend = f"transactions abort --topic {topic} --partition 1 --start-offset 1"
-    assert f"end one with `tidelog {mend}`" in seen.replace("\n", " ")
+    assert f"abort one with `tidelog {mend}`" in seen.replace("\n", " ")
 
     code, seen = tidelog.on_terminal(*mend.split(), typed=b"y\n")
     assert code == 0
-    assert "past its coordinator?" in seen
+    assert "bypassing the coordinator?" in seen
     assert f"aborted the transaction in {topic}-1" in seen
     assert tidelog.json(*search, "--topic", topic) == []
     producer.commit_transaction(30)

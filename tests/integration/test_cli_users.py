@@ -66,7 +66,7 @@ def test_a_user_comes_gets_a_new_password_and_goes(
         "NEW_PASSWORD",
     )
     assert (done.returncode, done.stdout) == (0, "")
-    assert done.stderr == "User alice can log in by SCRAM-SHA-256, SCRAM-SHA-512.\n"
+    assert done.stderr == "User alice can authenticate with SCRAM-SHA-256, SCRAM-SHA-512.\n"
     assert can_log_in(broker, "alice", "first")
     assert {
         "user": "alice",
@@ -90,19 +90,19 @@ def test_a_user_comes_gets_a_new_password_and_goes(
 
 
 def test_mistakes_are_told_with_the_way_out(cli: CommandLine, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "`tidelog users passwd admin` changes" in cli.refusal("users", "add", "admin", "--password-stdin")
-    assert "`tidelog users add nobody` makes one" in cli.refusal("users", "remove", "nobody")
-    assert "`tidelog users add nobody` makes one" in cli.refusal(
+    assert "run `tidelog users passwd admin`" in cli.refusal("users", "add", "admin", "--password-stdin")
+    assert "`tidelog users add nobody` to add it" in cli.refusal("users", "remove", "nobody")
+    assert "`tidelog users add nobody` to add it" in cli.refusal(
         "users", "passwd", "nobody", "--password-stdin"
     )
-    assert "does not log in by SCRAM-SHA-256" in cli.refusal(
+    assert "does not have SCRAM-SHA-256" in cli.refusal(
         "users", "remove", "admin", "--mechanism", "SCRAM-SHA-256"
     )
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
-    assert "no terminal to ask" in cli("users", "add", "bob").stderr
+    assert "without a terminal" in cli("users", "add", "bob").stderr
     assert "no password on stdin" in cli.refusal("users", "add", "bob", "--password-stdin")
-    assert "has no NO_SUCH_NAME" in cli.refusal("users", "add", "bob", "--password-env", "NO_SUCH_NAME")
-    assert "is none of SCRAM-SHA-256" in cli("users", "add", "bob", "--mechanism", "PLAIN").stderr
+    assert "NO_SUCH_NAME is not set" in cli.refusal("users", "add", "bob", "--password-env", "NO_SUCH_NAME")
+    assert "choose from SCRAM-SHA-256" in cli("users", "add", "bob", "--mechanism", "PLAIN").stderr
 
 
 def test_who_does_not_log_in_is_told_so(

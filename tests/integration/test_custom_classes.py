@@ -359,21 +359,21 @@ class Many(RecordReader):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--reader", "custom:Fails"], "the reader failed behind record 2: RuntimeError: line 3 is missing"),
+        (["--reader", "custom:Fails"], "the reader failed after record 2: RuntimeError: line 3 is missing"),
         (["--reader", "custom:Text"], "yielded a str, not an InputRecord"),
-        (["--reader", "custom:Exits"], "the reader failed behind record 1: SystemExit: 3"),
-        (["--reader", "custom:ExitsAtTheEnd"], "the reader failed behind record 1: SystemExit: 3"),
+        (["--reader", "custom:Exits"], "the reader failed after record 1: SystemExit: 3"),
+        (["--reader", "custom:ExitsAtTheEnd"], "the reader failed after record 1: SystemExit: 3"),
         *(
             (
                 ["--reader", "custom:Wrong", "--reader-property", f"name={name}"],
-                f"the reader failed behind record 1: TypeError: {name} of an InputRecord ",
+                f"the reader failed after record 1: TypeError: {name} of an InputRecord ",
             )
             for name in ("value", "key", "partition", "timestamp", "headers")
         ),
-        (["--reader", "custom:Many"], "refuses its properties (KeyError: 'count')"),
+        (["--reader", "custom:Many"], "rejected its properties (KeyError: 'count')"),
         (["--reader", "custom:Absent"], "has no class 'Absent'"),
         (["--reader", "custom:Fails", "--json"], "--json cannot be combined with --reader"),
-        (["--reader-property", "a=b"], "add --reader MODULE:CLASS"),
+        (["--reader-property", "a=b"], "requires --reader MODULE:CLASS"),
     ],
 )
 def test_a_reader_that_cannot_be_used_or_fails_ends_the_command_with_one_sentence(
@@ -386,7 +386,7 @@ def test_a_reader_that_cannot_be_used_or_fails_ends_the_command_with_one_sentenc
     assert words in done.stderr
     assert "Traceback" not in done.stderr
     if "custom:Fails" in arguments and "--json" not in arguments:
-        assert "(2 records before it written)" in done.stderr
+        assert "(2 records written before it)" in done.stderr
         assert records_of(bootstrap, topic, 2) == [(None, b"a"), (None, b"b")]
 
 

@@ -121,12 +121,12 @@ class BrokerPages:
         resources = [ConfigResource(ResourceType.BROKER, each) for each in hosts if int(each) not in silent]
         missing = Pages()
         missing.problems += [
-            f"where broker {each} has its metrics is unknown: it does not answer" for each in sorted(silent)
+            f"the metrics address of broker {each} is unknown: it does not respond" for each in sorted(silent)
         ]
         try:
             configs = await self._admin.describe_configs(resources, names=[LISTENERS])
         except TidelogError as error:
-            missing.problems.append(f"nobody tells where metrics are: {sentence(error)}")
+            missing.problems.append(f"cannot find the metrics addresses: {sentence(error)}")
             configs = []
         places = [
             place
@@ -165,17 +165,17 @@ class BrokerPages:
             async with asyncio.timeout(_WHOLE_S) as deadline:
                 page = await asyncio.to_thread(_get, place, path, self._tls, opened)
         except (OSError, UnicodeError, http.client.HTTPException) as error:
-            reason = f"not whole within {_WHOLE_S:.0f} seconds" if deadline.expired() else _reason(error)
-            raise PageError(f"{_whose(place)} at {place} cannot be read: {reason}") from error
+            reason = f"incomplete after {_WHOLE_S:.0f} seconds" if deadline.expired() else _reason(error)
+            raise PageError(f"cannot read {_whose(place)} at {place}: {reason}") from error
         finally:
             _hang_up(opened)
         if place.broker is not None and page["broker"] != place.broker:
             raise PageError(
-                f"{_whose(place)} should be at {place}, where broker {page['broker']} is: name the right "
-                "addresses with --metrics HOST:PORT"
+                f"{_whose(place)} should be at {place}, but broker {page['broker']} is there: set the "
+                "right addresses with --metrics HOST:PORT"
             )
         if self._cluster_id is not None and page["cluster"] not in (None, self._cluster_id):
-            raise PageError(f"at {place} is a broker of another cluster, {page['cluster']}")
+            raise PageError(f"the broker at {place} belongs to another cluster, {page['cluster']}")
         return page
 
 
@@ -183,7 +183,7 @@ def _place_of(config: ConfigResult, host: str, missing: Pages) -> Place | None:
     """Where a broker on ``host`` has its pages by its configs; if nowhere, ``missing`` is told why."""
     name = config.resource.name
     if config.error is not None:
-        missing.problems.append(f"where broker {name} has its metrics is unknown: {sentence(config.error)}")
+        missing.problems.append(f"the metrics address of broker {name} is unknown: {sentence(config.error)}")
         return None
     value = next((each.value for each in config.entries if each.name == LISTENERS), None)
     if not value:
@@ -192,8 +192,8 @@ def _place_of(config: ConfigResult, host: str, missing: Pages) -> Place | None:
     place = parse_place(value.split(",")[0], broker=int(name), default_host=host)
     if not place.port:
         missing.problems.append(
-            f"broker {name} has its metrics on a port that the system chose, which its log names: "
-            "say it with --metrics HOST:PORT"
+            f"broker {name} serves metrics on a port chosen by the system: take it from the broker's "
+            "log and set it with --metrics HOST:PORT"
         )
         return None
     return place
@@ -205,13 +205,13 @@ def _whose(place: Place) -> str:
 
 def _reason(error: OSError | UnicodeError | http.client.HTTPException) -> str:
     if isinstance(error, TimeoutError):
-        return f"no answer within {_TIMEOUT_S:.0f} seconds"
+        return f"no response within {_TIMEOUT_S:.0f} seconds"
     if isinstance(error, ssl.SSLError):
-        return f"no TLS with it ({error.reason or error})"
+        return f"TLS handshake failed ({error.reason or error})"
     if isinstance(error, UnicodeError):
-        return "that is no name of a host"
+        return "invalid host name"
     if isinstance(error, http.client.HTTPException):
-        return f"the answer is no HTTP ({type(error).__name__})"
+        return f"the response is not HTTP ({type(error).__name__})"
     return (error.strerror or str(error)).lower()
 
 
@@ -242,13 +242,13 @@ def _get(
     finally:
         connection.close()
     if answer.status == 404:
-        raise PageError(f"what is at {place} does not know of {path}: it is another program, or an older one")
+        raise PageError(f"{place} does not serve {path}: it is another program or an older version")
     if answer.status != 200 or len(body) > _LARGEST_BYTES:
-        raise PageError(f"{place} answers with {answer.status} {answer.reason} and {len(body)} bytes")
+        raise PageError(f"{place} responded with {answer.status} {answer.reason} and {len(body)} bytes")
     try:
         page = msgspec.json.decode(body)
     except DECODE_ERRORS:
         page = None
     if not isinstance(page, dict) or not isinstance(page.get("broker"), int) or "cluster" not in page:
-        raise PageError(f"what is at {place} is no broker of Tidelog")
+        raise PageError(f"{place} is not a Tidelog broker")
     return page

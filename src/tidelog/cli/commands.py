@@ -38,48 +38,44 @@ COMMANDS = {
         "List, describe and delete groups; show their lag and reset their offsets.",
     ),
     "transactions": Command(
-        "tidelog.cli.transactions.command", "List, describe and abort transactions; find those that hang."
+        "tidelog.cli.transactions.command", "List, describe and abort transactions; find hanging ones."
     ),
     "configs": Command("tidelog.cli.configs", "Describe and alter configs of topics, brokers and groups."),
     "users": Command(
-        "tidelog.cli.users.command", "List, add and remove users with SCRAM passwords, and change these."
+        "tidelog.cli.users.command", "List, add and remove SCRAM users; change their passwords."
     ),
     "tokens": Command(
         "tidelog.cli.tokens.command",
-        "Create, list, renew and end delegation tokens, passwords for a time.",
+        "Create, list, renew and expire delegation tokens.",
     ),
-    "acls": Command(
-        "tidelog.cli.acls.command", "List, add and remove access rules, and explain what follows from them."
-    ),
+    "acls": Command("tidelog.cli.acls.command", "List, add and remove ACLs; explain their effect."),
     "quotas": Command(
-        "tidelog.cli.quotas.command", "List, set and remove quotas of users, clients and addresses."
+        "tidelog.cli.quotas.command", "List, set and remove quotas of users, clients and IP addresses."
     ),
     "clients": Command(
-        "tidelog.cli.clients.command", "See who is connected, with what software, and what they ask for."
+        "tidelog.cli.clients.command", "Show connected clients, their software and their load."
     ),
     "cluster": Command(
-        "tidelog.cli.cluster.command", "Start a whole cluster on this machine; see how any cluster stands."
+        "tidelog.cli.cluster.command", "Start a cluster on this machine; show the state of any cluster."
     ),
     "partitions": Command(
-        "tidelog.cli.partitions.command", "Move partitions to other brokers and elect their leaders."
+        "tidelog.cli.partitions.command", "Move partitions between brokers; elect leaders."
     ),
     "log-dirs": Command(
         "tidelog.cli.log_dirs.command",
-        "See what brokers keep in which directory; move replicas between these.",
+        "Show the directories where brokers keep logs; move replicas between them.",
     ),
     "features": Command("tidelog.cli.features", "Describe, upgrade and downgrade the features of a cluster."),
     "top": Command(
         "tidelog.cli.top.command", "Watch a cluster live: rates, busy topics, groups by lag, slow requests."
     ),
     "console": Command(
-        "tidelog.cli.console", "See clusters in a browser: topics, records, groups, brokers, Spark."
+        "tidelog.cli.console", "Show clusters in a browser: topics, messages, groups, brokers, Spark."
     ),
-    "perf": Command(
-        "tidelog.cli.perf.command", "Measure how fast records are written, read and carried through."
-    ),
-    "certs": Command("tidelog.cli.certs.command", "Make certificates to develop and test with."),
-    "metrics": Command("tidelog.cli.metrics", "Write dashboards and alert rules for Grafana and Prometheus."),
-    "zookeeper": Command("tidelog.cli.zookeeper", "Start a ZooKeeper, for trying clusters out."),
+    "perf": Command("tidelog.cli.perf.command", "Measure producer, consumer and end-to-end performance."),
+    "certs": Command("tidelog.cli.certs.command", "Create certificates for development and tests."),
+    "metrics": Command("tidelog.cli.metrics", "Write dashboards for Grafana and alert rules for Prometheus."),
+    "zookeeper": Command("tidelog.cli.zookeeper", "Start a ZooKeeper for testing."),
     "pipeline": Command(
         "tidelog.cli.pipeline.command",
         "Run the data pipelines on Spark, work off days again, see how they stand.",
@@ -93,7 +89,7 @@ COMMANDS = {
         "tidelog.cli.deadletters.command",
         "List and show what pipelines have refused, and send it again.",
     ),
-    "log": Command("tidelog.cli.log.command", "Look into log files on disk; no broker needed."),
+    "log": Command("tidelog.cli.log.command", "Inspect log files on disk, without a broker."),
 }
 
 _START_HELP = "Start a broker (`tidelog start --help` lists its options)."
@@ -182,7 +178,7 @@ def _headings(
         bool,
         typer.Option(
             "--headings",
-            help="Name the columns also where output is piped.",
+            help="Print column names even when output is piped.",
             expose_value=False,
             callback=set_headings_in_pipes,
         ),
@@ -288,7 +284,7 @@ def _root(
     command_config: CommandConfig = None,
     json: JsonOutput = False,
     headings: Annotated[
-        bool, typer.Option("--headings", help="Name the columns also where output is piped.")
+        bool, typer.Option("--headings", help="Print column names even when output is piped.")
     ] = False,
 ) -> None:
     """Options before the command; ``behind_command`` has moved all but ``--version`` behind it."""
@@ -302,7 +298,9 @@ def _start() -> None:
 def _start_with(leading: list[str], arguments: list[str]) -> int:
     """``start`` behind ``help`` or behind options; ``main`` dispatches it otherwise."""
     if leading:
-        complain(f"`tidelog start` has no {leading[0].partition('=')[0]}; see `tidelog start --help`")
+        complain(
+            f"`tidelog start` does not accept {leading[0].partition('=')[0]}; see `tidelog start --help`"
+        )
         return 2
     from tidelog.cli.start import main as start
 

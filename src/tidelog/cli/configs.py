@@ -34,10 +34,10 @@ Topics = Annotated[
     list[str] | None, typer.Option("--topic", "-t", metavar="NAME", help="A topic; may be repeated.")
 ]
 Brokers = Annotated[
-    list[int] | None, typer.Option("--broker", "-B", metavar="ID", help="A broker; may be repeated.")
+    list[int] | None, typer.Option("--broker", "-B", metavar="ID", help="A broker id; may be repeated.")
 ]
 BrokerDefaults = Annotated[
-    bool, typer.Option("--broker-defaults", help="What all brokers share (dynamic cluster-wide defaults).")
+    bool, typer.Option("--broker-defaults", help="The dynamic cluster-wide defaults of all brokers.")
 ]
 Groups = Annotated[
     list[str] | None, typer.Option("--group", "-g", metavar="NAME", help="A group; may be repeated.")
@@ -48,9 +48,7 @@ BrokerLoggers = Annotated[
 ]
 ClientMetrics = Annotated[
     list[str] | None,
-    typer.Option(
-        "--client-metrics", metavar="NAME", help="A subscription to clients' metrics; may be repeated."
-    ),
+    typer.Option("--client-metrics", metavar="NAME", help="A client metrics subscription; may be repeated."),
 ]
 
 
@@ -82,7 +80,7 @@ _ALTER_EXAMPLES = (
 @grouped
 def list_resources(
     types: Annotated[
-        list[Kind] | None, typer.Option("--type", help="Only these; may be repeated.", show_default="all")
+        list[Kind] | None, typer.Option("--type", help="Only this type; may be repeated.", show_default="all")
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -94,7 +92,7 @@ def list_resources(
     if json:
         print_json([{"type": _type(each), "name": each.name} for each in found])
     elif not found and is_terminal():
-        remark("nothing of this kind has configs")
+        remark("no resources of this type have configs")
     else:
         rows = [(_type(each), each.name or "defaults") for each in found]
         print_table(("type", "name"), rows)
@@ -118,9 +116,9 @@ def describe(
         typer.Option("--name", metavar="CONFIG", help="Only this config; may be repeated."),
     ] = None,
     show_all: Annotated[
-        bool, typer.Option("--all", "-a", help="Show configs that have their default, too.")
+        bool, typer.Option("--all", "-a", help="Include configs that have their default value.")
     ] = False,
-    docs: Annotated[bool, typer.Option("--docs", help="Show what each config is for.")] = False,
+    docs: Annotated[bool, typer.Option("--docs", help="Include the documentation of each config.")] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -153,16 +151,16 @@ def alter(
     broker_logger: BrokerLoggers = None,
     client_metrics: ClientMetrics = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Give a config a value.")
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config.")
     ] = None,
     delete: Annotated[
-        list[str] | None, typer.Option("--delete", metavar="NAME", help="Back to the default.")
+        list[str] | None, typer.Option("--delete", metavar="NAME", help="Reset a config to its default.")
     ] = None,
     append: Annotated[
-        list[str] | None, typer.Option("--append", metavar="NAME=VALUE", help="Add to a list.")
+        list[str] | None, typer.Option("--append", metavar="NAME=VALUE", help="Append to a list config.")
     ] = None,
     subtract: Annotated[
-        list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Take from a list.")
+        list[str] | None, typer.Option("--subtract", metavar="NAME=VALUE", help="Remove from a list config.")
     ] = None,
     dry_run: DryRun = False,
     json: JsonOutput = False,
@@ -181,7 +179,7 @@ def alter(
     ]
     ops += [AlterConfigOp(name, None, AlterConfigOpType.DELETE) for name in delete or []]
     if not ops:
-        raise WrongUsage("nothing to change: give --set, --delete, --append or --subtract")
+        raise WrongUsage("nothing to change: specify --set, --delete, --append or --subtract")
 
     async def action(cluster: Cluster) -> tuple[list[ConfigResult], list[KafkaError]]:
         admin = AsyncAdmin.of(cluster)
@@ -228,7 +226,7 @@ def _resources(
     resources = [ConfigResource(kind, str(name)) for kind, names in named for name in names or ()]
     if not resources:
         raise WrongUsage(
-            "say whose configs: --topic NAME, --broker ID, --broker-defaults, --group NAME, "
+            "specify a resource: --topic NAME, --broker ID, --broker-defaults, --group NAME, "
             "--broker-logger ID or --client-metrics NAME"
         )
     return resources
@@ -274,9 +272,9 @@ def _resource_json(result: ConfigResult, everything: bool) -> dict[str, object]:
 def _print_configs(result: ConfigResult, everything: bool, docs: bool) -> None:
     entries = _shown(result, everything)
     if not entries and is_terminal():
-        remark(f"{result.resource}: everything has its default; --all shows it")
+        remark(f"{result.resource}: all configs have their default; use --all to show them")
         return
-    columns = ("config", "value", "source", *(("what it is for",) if docs else ()))
+    columns = ("config", "value", "source", *(("documentation",) if docs else ()))
     rows = [
         (entry.name, _value(entry), _source(entry), *((entry.documentation,) if docs else ()))
         for entry in entries

@@ -39,29 +39,27 @@ class PlaceOptions:
     """Where the console listens, how browsers reach it, and what strangers may do there."""
 
     listen: Annotated[
-        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="Where browsers reach it.")
+        str, typer.Option("--listen", "-l", metavar="HOST:PORT", help="The address to listen on.")
     ] = "127.0.0.1:8080"
-    read_only: Annotated[bool, typer.Option("--read-only", help="Let nobody change anything.")] = False
+    read_only: Annotated[bool, typer.Option("--read-only", help="Disable all changes.")] = False
     allow_changes: Annotated[
         bool,
-        typer.Option(
-            "--allow-changes", help="Let people change things beyond loopback, too; they have to log in."
-        ),
+        typer.Option("--allow-changes", help="Allow changes on non-loopback addresses too; requires logins."),
     ] = False
     allowed_host: Annotated[
         list[str] | None,
         typer.Option(
-            "--allowed-host", metavar="NAME", help="A name by which browsers reach it; may be repeated."
+            "--allowed-host", metavar="NAME", help="A host name that browsers use; may be repeated."
         ),
     ] = None
     tls_cert: Annotated[
         Path | None, typer.Option("--tls-cert", metavar="FILE", help="A certificate chain (PEM).")
     ] = None
     tls_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key (PEM).")
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="The private key of --tls-cert (PEM).")
     ] = None
     behind_tls: Annotated[
-        bool, typer.Option("--behind-tls", help="A proxy in front of it speaks TLS with browsers.")
+        bool, typer.Option("--behind-tls", help="A TLS proxy runs in front of the console.")
     ] = False
 
     def checked(self) -> Listen:
@@ -74,10 +72,10 @@ class PlaceOptions:
                 f"--listen {self.listen!r} is not of the form HOST:PORT, for example 127.0.0.1:8080"
             )
         if (self.tls_cert is None) is not (self.tls_key is None):
-            raise WrongUsage("--tls-cert and --tls-key belong together: give both")
+            raise WrongUsage("--tls-cert and --tls-key must be used together")
         for option, path in (("--tls-cert", self.tls_cert), ("--tls-key", self.tls_key)):
             if path is not None and not path.is_file():
-                raise WrongUsage(f"{option} {path} is no file")
+                raise WrongUsage(f"{option} {path} is not a file")
         hosts = tuple(self.allowed_host or ())
         return Listen(host, int(port), self.tls_cert, self.tls_key, hosts, self.behind_tls)
 
@@ -91,7 +89,7 @@ class WatchOptions:
         typer.Option(
             "--cluster",
             metavar="NAME=HOST:PORT[,…]",
-            help="A cluster and its name in the console; may be repeated.",
+            help="A cluster, with its name in the console; may be repeated.",
         ),
     ] = None
     config: Annotated[
@@ -100,17 +98,17 @@ class WatchOptions:
     ] = None
     data_dir: Annotated[
         Path,
-        typer.Option("--data-dir", metavar="DIR", help="Where the history and the audit log are kept."),
+        typer.Option("--data-dir", metavar="DIR", help="The directory for the history and the audit log."),
     ] = Path("data/console")
     mcp: Annotated[
-        bool, typer.Option("--mcp", help="Serve assistants at /mcp, too (Model Context Protocol).")
+        bool, typer.Option("--mcp", help="Also serve AI assistants at /mcp (Model Context Protocol).")
     ] = False
     schema_registry: Annotated[
         str | None,
         typer.Option(
             "--schema-registry",
             metavar="URL",
-            help="Where the schemas of records are; of several clusters each names its own in --config.",
+            help="The schema registry of the cluster; for several clusters, set it in --config.",
         ),
     ] = None
     pipelines: Annotated[
@@ -127,10 +125,10 @@ class WatchOptions:
     ] = None
     refresh: Annotated[
         float,
-        typer.Option("--refresh", min=0.5, max=3600.0, help="Seconds between two looks at a cluster."),
+        typer.Option("--refresh", min=0.5, max=3600.0, help="The polling interval in seconds."),
     ] = 5.0
     history_days: Annotated[
-        float, typer.Option("--history-days", min=0.1, help="How long lag, rates and events are kept.")
+        float, typer.Option("--history-days", min=0.1, help="How many days to keep lag, rates and events.")
     ] = 7.0
 
 
@@ -176,7 +174,8 @@ def _settings(place: PlaceOptions, watch: WatchOptions, connection: Connection) 
         names = [each.name for each in clusters]
         if login.cluster and login.cluster not in names:
             raise WrongUsage(
-                f"--config {watch.config}: login.cluster {login.cluster!r} is none of {', '.join(names)}"
+                f"--config {watch.config}: invalid login.cluster {login.cluster!r}: choose from "
+                f"{', '.join(names)}"
             )
         login = replace(login, cluster=login.cluster or names[0])
     mcp = file.mcp or (McpSettings() if watch.mcp else None)
@@ -222,9 +221,7 @@ def _is_installed(name: str) -> bool:
 def _require_extra() -> None:
     missing = [name for name in _NEEDED if not _is_installed(name)]
     if missing:
-        raise Failure(
-            f"the console needs {', '.join(missing)}: install it with `pip install 'tidelog[console]'`"
-        )
+        raise Failure(f"the console requires {', '.join(missing)}: run `pip install 'tidelog[console]'`")
 
 
 def _config_file(path: Path | None) -> ConfigFile:
@@ -252,9 +249,9 @@ def _clusters(
     names = [each.name for each in found]
     for name in names:
         if names.count(name) > 1:
-            raise WrongUsage(f"there are two clusters of the name {name!r}: give one of them another")
+            raise WrongUsage(f"two clusters are named {name!r}: rename one of them")
         if "/" in name:
-            raise WrongUsage(f"the name {name!r} of a cluster has a slash: choose another")
+            raise WrongUsage(f"cluster name {name!r} contains a slash: choose another name")
     return tuple(found)
 
 
@@ -265,11 +262,11 @@ def _with_registry(clusters: tuple[ClusterSettings, ...], url: str | None) -> tu
         return clusters
     if len(clusters) > 1:
         raise WrongUsage(
-            "--schema-registry is for one cluster, and there are "
-            f"{len(clusters)}: name their registries in --config, [clusters.NAME.registry]"
+            f"--schema-registry works with one cluster only, got {len(clusters)}: set each registry "
+            "in --config, in [clusters.NAME.registry]"
         )
     if clusters[0].registry is not None:
-        raise WrongUsage("--schema-registry and --config both name a registry: give one of them")
+        raise WrongUsage("--schema-registry and --config both set a registry: use only one of them")
     return (replace(clusters[0], registry=registry_settings(url, "--schema-registry: ")),)
 
 
@@ -277,12 +274,12 @@ def _check_exposure(
     place: PlaceOptions, listen: Listen, login: LoginSettings | None, *, has_mcp: bool
 ) -> None:
     if place.allow_changes and place.read_only:
-        raise WrongUsage("--allow-changes and --read-only contradict each other: give one of them")
+        raise WrongUsage("--allow-changes and --read-only are mutually exclusive")
     # What a proxy hands on to a loopback address comes from beyond.
     if has_mcp and login is None and (listen.behind_tls or not listen.is_loopback):
         raise WrongUsage(
-            "assistants beyond loopback need logins, for they bring tokens: give a --config with a [login] "
-            "section, or leave out --mcp and [mcp]"
+            "--mcp and [mcp] require logins on non-loopback addresses, because assistants send "
+            "tokens: add a [login] section to --config, or disable them"
         )
     if login is not None and login.oidc is not None:
         _check_redirect(listen, login.oidc.redirect_url)
@@ -290,12 +287,12 @@ def _check_exposure(
         return
     if place.allow_changes and login is None:
         raise WrongUsage(
-            "--allow-changes beyond loopback needs logins: give a --config with a [login] section"
+            "--allow-changes requires logins on non-loopback addresses: add a [login] section to --config"
         )
     if login is not None and not listen.is_https:
         raise WrongUsage(
-            "logins beyond loopback need TLS, or passwords could be read on the way: give --tls-cert and "
-            "--tls-key, or --behind-tls where a proxy speaks TLS"
+            "logins on non-loopback addresses require TLS to protect passwords: set --tls-cert and "
+            "--tls-key, or --behind-tls for a TLS proxy"
         )
 
 
@@ -307,19 +304,19 @@ def _check_redirect(listen: Listen, url: str) -> None:
         if listen.is_loopback and not listen.behind_tls:
             return
         raise WrongUsage(
-            "login.oidc.redirect_url is missing in the --config: it says by which name browsers reach the "
-            "console, such as https://console.example.org/login/oidc"
+            "login.oidc.redirect_url is missing in --config: set it to the console's URL as seen by "
+            "browsers, such as https://console.example.org/login/oidc"
         )
     parts = urlsplit(url)
     if parts.scheme == "https" and not listen.is_https:
         raise WrongUsage(
-            "login.oidc.redirect_url is of https, which the console does not speak: give --tls-cert and "
-            "--tls-key, or --behind-tls where a proxy speaks TLS"
+            "login.oidc.redirect_url uses https, but TLS is not enabled: set --tls-cert and "
+            "--tls-key, or --behind-tls for a TLS proxy"
         )
     if not is_known_host(parts.netloc, listen):
         raise WrongUsage(
-            f"login.oidc.redirect_url names the host {parts.hostname}, to which the console does not answer: "
-            f"add --allowed-host {parts.hostname}"
+            f"login.oidc.redirect_url has the host {parts.hostname}, which the console does not "
+            f"serve: add --allowed-host {parts.hostname}"
         )
 
 

@@ -21,36 +21,37 @@ class WrongUsage(TidelogError):
 
 
 REMEDIES = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "`tidelog topics list` shows what there is",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "run `tidelog topics list` to see the topics",
     ErrorCode.TOPIC_ALREADY_EXISTS: "choose another name or pass --if-not-exists",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "names have up to 249 letters, digits, dots, underscores and dashes",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "use at most as many replicas as there are brokers",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "use 1 to 249 letters, digits, dots, underscores and dashes",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the replication factor cannot exceed the number of brokers",
     ErrorCode.MESSAGE_TOO_LARGE: "send smaller records or raise max.message.bytes of the topic",
     ErrorCode.RECORD_LIST_TOO_LARGE: "send smaller batches or raise segment.bytes of the topic",
     ErrorCode.NOT_ENOUGH_REPLICAS: "wait for replicas to catch up or lower min.insync.replicas",
     ErrorCode.TOPIC_DELETION_DISABLED: "set delete.topic.enable=true on the brokers",
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "ask for the right on this topic",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "ask for the right on this cluster",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "request access to this topic",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "request access to this cluster",
     ErrorCode.THROTTLING_QUOTA_EXCEEDED: (
         "wait a moment and try again, or raise controller_mutation_rate (`tidelog quotas list` shows it)"
     ),
     ErrorCode.SECURITY_DISABLED: (
-        "set authorizer.class.name and super.users on the brokers, and start them again"
+        "set authorizer.class.name and super.users on the brokers, and restart them"
     ),
-    ErrorCode.KAFKA_STORAGE_ERROR: "look into the broker's log for the log directory that failed",
-    ErrorCode.LOG_DIR_NOT_FOUND: "`tidelog log-dirs describe` shows what there is",
-    ErrorCode.INVALID_UPDATE_VERSION: "`tidelog features describe` shows the levels that are supported",
-    ErrorCode.UNSUPPORTED_VERSION: "the broker is too old or too new for this command",
-    ErrorCode.GROUP_ID_NOT_FOUND: "`tidelog groups list` shows what there is",
-    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first; `tidelog groups describe --members` names them",
+    ErrorCode.KAFKA_STORAGE_ERROR: "check the broker's log for the failed log directory",
+    ErrorCode.LOG_DIR_NOT_FOUND: "run `tidelog log-dirs describe` to see the log directories",
+    ErrorCode.INVALID_UPDATE_VERSION: "run `tidelog features describe` to see the supported levels",
+    ErrorCode.UNSUPPORTED_VERSION: "use a broker version that supports this command",
+    ErrorCode.GROUP_ID_NOT_FOUND: "run `tidelog groups list` to see the groups",
+    ErrorCode.NON_EMPTY_GROUP: "stop its consumers first (`tidelog groups describe --members` lists them)",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "stop the members that read this topic first",
-    ErrorCode.UNKNOWN_MEMBER_ID: "somebody has joined the group meanwhile; stop its consumers and try again",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "ask for the right on this group",
-    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "`tidelog transactions list` shows what there is",
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "ask for the right on this transactional id",
-    ErrorCode.INVALID_PRODUCER_EPOCH: "`tidelog transactions describe-producers` shows the epoch",
+    ErrorCode.UNKNOWN_MEMBER_ID: "a consumer has joined the group; stop its consumers and try again",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "request access to this group",
+    ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "run `tidelog transactions list` to see the transactional ids",
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "request access to this transactional id",
+    ErrorCode.INVALID_PRODUCER_EPOCH: "run `tidelog transactions describe-producers` to see the epoch",
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: (
-        "a younger coordinator has written markers; `tidelog transactions describe-producers` shows its epoch"
+        "a newer coordinator has written markers; run `tidelog transactions describe-producers` to "
+        "see its epoch"
     ),
 }
 
@@ -75,8 +76,8 @@ def sentence(error: BaseException) -> str:
         case OSError():
             return (error.strerror or str(error) or type(error).__name__).lower()
     return (
-        f"this is a bug in tidelog ({type(error).__name__}: {error}); "
-        "set TIDELOG_DEBUG=1 to see where, and please report it"
+        f"this is a bug in tidelog ({type(error).__name__}: {error}); set TIDELOG_DEBUG=1 for a "
+        "traceback, and please report it"
     )
 
 

@@ -18,9 +18,7 @@ app = typer.Typer()
 
 Levels = Annotated[
     list[str] | None,
-    typer.Argument(
-        metavar="FEATURE=LEVEL", help="Which features, and the levels they shall have.", show_default=False
-    ),
+    typer.Argument(metavar="FEATURE=LEVEL", help="The features and their new levels.", show_default=False),
 ]
 
 
@@ -29,7 +27,7 @@ Levels = Annotated[
 def describe(
     broker: Annotated[
         int | None,
-        typer.Option("--broker", "-B", metavar="ID", help="What this broker supports; default: any."),
+        typer.Option("--broker", "-B", metavar="ID", help="The broker to query; default: any."),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -41,7 +39,7 @@ def describe(
         print_json({"epoch": found.finalized_epoch, "features": [_as_json(found, name) for name in names]})
         return
     if not names and is_terminal():
-        remark("this broker tells of no features: they came with Kafka 2.7")
+        remark("this broker reports no features: they require Kafka 2.7 or later")
         return
     rows = [(name, *_supported(found, name), level_of(found, name)) for name in names]
     print_table(("feature", "lowest", "highest", "level"), rows, right=("lowest", "highest", "level"))
@@ -60,7 +58,7 @@ def describe(
 def upgrade(
     levels: Levels = None,
     everything: Annotated[
-        bool, typer.Option("--all", "-a", help="Every feature, to the highest level that is supported.")
+        bool, typer.Option("--all", "-a", help="Upgrade every feature to its highest supported level.")
     ] = False,
     dry_run: DryRun = False,
     json: JsonOutput = False,
@@ -68,7 +66,7 @@ def upgrade(
 ) -> None:
     """Raise the levels of features, for all brokers at once; all of them change, or none."""
     if bool(levels) is everything:
-        raise WrongUsage("say what to raise: FEATURE=LEVEL (several if you like), or --all")
+        raise WrongUsage("specify what to upgrade: FEATURE=LEVEL (one or more), or --all")
     wanted = parse_levels(levels)
 
     async def change(admin: AsyncAdmin) -> None:
@@ -97,7 +95,7 @@ def upgrade(
 def downgrade(
     levels: Levels = None,
     unsafe: Annotated[
-        bool, typer.Option("--unsafe", help="Even where metadata of the higher level gets lost.")
+        bool, typer.Option("--unsafe", help="Also downgrade if metadata of the higher level is lost.")
     ] = False,
     dry_run: DryRun = False,
     json: JsonOutput = False,
@@ -105,7 +103,7 @@ def downgrade(
 ) -> None:
     """Lower the levels of features, for all brokers at once; level 0 switches one off."""
     if not levels:
-        raise WrongUsage("say what to lower: FEATURE=LEVEL, several if you like")
+        raise WrongUsage("specify what to downgrade: FEATURE=LEVEL (one or more)")
     wanted = parse_levels(levels)
     kind = UpgradeType.UNSAFE_DOWNGRADE if unsafe else UpgradeType.SAFE_DOWNGRADE
 
@@ -128,9 +126,9 @@ def parse_levels(texts: list[str] | None) -> dict[str, int]:
     levels: dict[str, int] = {}
     for name, level in parse_assignments(texts, "FEATURE=LEVEL"):
         if not (level.isascii() and level.isdigit()):
-            raise WrongUsage(f"{name}={level}: a level is a number, 0 or more")
+            raise WrongUsage(f"{name}={level}: the level must be a number, 0 or above")
         if name in levels:
-            raise WrongUsage(f"{name} is named twice: leave one of them out")
+            raise WrongUsage(f"{name} is specified twice: remove one of them")
         levels[name] = int(level)
     return levels
 
@@ -144,7 +142,7 @@ def _check_known(found: FeatureMetadata, levels: Mapping[str, int]) -> None:
     for name in levels:
         if name not in found.supported and name not in found.finalized:
             known = ", ".join(sorted(found.supported)) or "none"
-            raise Failure(f"there is no feature {name}: brokers support {known}")
+            raise Failure(f"unknown feature {name}: the brokers support {known}")
 
 
 async def _update(
@@ -158,7 +156,7 @@ async def _update(
 ) -> None:
     changing = {name: level for name, level in levels.items() if level != level_of(found, name)}
     for name in levels.keys() - changing.keys():
-        remark(f"{name} is at level {levels[name]} already")
+        remark(f"{name} is already at level {levels[name]}")
     updates = {name: FeatureUpdate(level, kind) for name, level in changing.items()}
     results = await admin.update_features(updates, validate_only=dry_run) if updates else []
     verb = "could change" if dry_run else "changed"

@@ -57,8 +57,8 @@ def require_free(ports: range, option: str) -> None:
     for port in ports:
         if not is_free(port):
             raise Failure(
-                f"port {port} is in use: name another with {option}, or stop what listens there "
-                f"({option} 0 takes any that are free)"
+                f"port {port} is in use: choose another with {option}, or stop the program that "
+                f"listens there ({option} 0 uses any free port)"
             )
 
 
@@ -76,6 +76,6 @@ def is_free(port: int) -> bool:
 def make_directory(path: Path, option: str) -> Path:
     """``path`` as a directory that is there, with its whole name."""
     if path.exists() and not path.is_dir():
-        raise Failure(f"{option} {path} is a file: name a directory, or one that does not exist yet")
+        raise Failure(f"{option} {path} is a file: specify a directory")
     path.mkdir(parents=True, exist_ok=True)
     return path.resolve()

@@ -43,6 +43,6 @@ def dashboards(
             "choose another directory"
         ) from error
     remark(
-        f"wrote {', '.join(files)} to {directory}: import the first ones into Grafana, and name the last one "
-        "under rule_files in prometheus.yml"
+        f"wrote {', '.join(files)} to {directory}: import the dashboards into Grafana, and add the "
+        "rules file to rule_files in prometheus.yml"
     )

@@ -28,7 +28,7 @@ COMMAND_CONFIG = "TIDELOG_COMMAND_CONFIG"
 def _named(bootstrap: str | None) -> str | None:
     if bootstrap is not None and not bootstrap.strip():
         # A variable of the shell that is not set must not end at whatever runs on this machine.
-        raise typer.BadParameter("names no broker; leave it out for the default")
+        raise typer.BadParameter("is empty; omit it for the default")
     return bootstrap
 
 
@@ -39,7 +39,7 @@ Bootstrap = Annotated[
         "-b",
         envvar="TIDELOG_BOOTSTRAP",
         metavar="HOST:PORT[,…]",
-        help="Brokers to ask first.",
+        help="The bootstrap brokers.",
         show_default=DEFAULT_BOOTSTRAP,
         callback=_named,
     ),
@@ -51,7 +51,7 @@ CommandConfig = Annotated[
         "--command-config",
         envvar=COMMAND_CONFIG,
         metavar="FILE",
-        help="A properties file with options of the client (TLS, SASL, …).",
+        help="A properties file with client options (TLS, SASL, …).",
     ),
 ]
 ProducerProperty = Annotated[
@@ -59,7 +59,7 @@ ProducerProperty = Annotated[
     typer.Option(
         "--producer-property",
         metavar="NAME=VALUE",
-        help="An option of the producer in Kafka's name; may be repeated.",
+        help="A producer option, by its Kafka name; may be repeated.",
     ),
 ]
 ConsumerProperty = Annotated[
@@ -67,7 +67,7 @@ ConsumerProperty = Annotated[
     typer.Option(
         "--consumer-property",
         metavar="NAME=VALUE",
-        help="An option of the consumer in Kafka's name; may be repeated.",
+        help="A consumer option, by its Kafka name; may be repeated.",
     ),
 ]
 Metrics = Annotated[
@@ -75,7 +75,7 @@ Metrics = Annotated[
     typer.Option(
         "--metrics",
         metavar="HOST:PORT",
-        help="Where a broker has its metrics, if not as it says in metrics.listeners; may be repeated.",
+        help="The metrics address of a broker, if it differs from metrics.listeners; may be repeated.",
     ),
 ]
 
@@ -94,16 +94,16 @@ DEFAULT_CONNECTION = Connection()
 # What is done, and what is shown
 
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only ask whether it could be done.")]
-Execute = Annotated[bool, typer.Option("--execute", help="Do it; without, the plan is shown.")]
-PrintMetrics = Annotated[
-    bool, typer.Option("--print-metrics", help="Print the metrics of the client at the end.")
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Validate the request without applying it.")]
+Execute = Annotated[
+    bool, typer.Option("--execute", help="Apply the changes; without it, only show the plan.")
 ]
+PrintMetrics = Annotated[bool, typer.Option("--print-metrics", help="Print the client's metrics at the end.")]
 BrokerIds = Annotated[
     list[int] | None, typer.Option("--broker", "-B", metavar="ID", help="A broker; may be repeated.")
 ]
-NumRecords = Annotated[int, typer.Option("--num-records", "-n", min=1, help="How many records.")]
+NumRecords = Annotated[int, typer.Option("--num-records", "-n", min=1, help="The number of records.")]
 
 
 def grouped(command: Callable[P, R], **several: tuple[type[Any], ...]) -> Callable[..., R]:

@@ -147,7 +147,7 @@ def settings(options: StartOptions) -> tuple[dict[str, str], str | None]:
 def _name_and_value(text: str) -> tuple[str, str]:
     option, separator, value = text.partition("=")
     if not separator or not option.strip():
-        raise _WrongArgument(f"--set {text!r} sets nothing: write it as --set name=value")
+        raise _WrongArgument(f"invalid --set {text!r}: write it as --set name=value")
     return option.strip(), value.strip()
 
 
@@ -164,9 +164,7 @@ def _listener_name(raw: dict[str, str]) -> str:
 def _host_and_port(option: str, text: str) -> tuple[str, int]:
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
-        raise _WrongArgument(
-            f"{option} {text!r} is no address: write it as HOST:PORT, for example 127.0.0.1:9092"
-        )
+        raise _WrongArgument(f"invalid {option} {text!r}: write it as HOST:PORT, for example 127.0.0.1:9092")
     return host, int(port)
 
 
@@ -222,7 +220,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="tidelog start",
         description="Start a broker. It prints one line with the word `ready` and its address, logs to "
         "stderr, and shuts down cleanly on SIGTERM or SIGINT.",
-        epilog="Options not given come from the properties file, and from Kafka's defaults after that.",
+        epilog="Options that are not set come from the properties file, then from Kafka's defaults.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -247,7 +245,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--metrics",
         metavar="HOST:PORT",
-        help="tell Prometheus of this broker here, at /metrics (sets metrics.listeners)",
+        help="serve Prometheus metrics here, at /metrics (sets metrics.listeners)",
     )
     parser.add_argument(
         "--set",
@@ -257,13 +255,13 @@ def _parser() -> argparse.ArgumentParser:
         help="set any broker option; may be repeated",
     )
     parser.add_argument(
-        "--log-format", choices=logs.FORMATS, default="text", help="how to log (default: text)"
+        "--log-format", choices=logs.FORMATS, default="text", help="the log format (default: text)"
     )
     parser.add_argument(
         "--log-level",
         choices=_LOG_LEVELS,
         default="INFO",
-        help="what to log (default: INFO)",
+        help="the log level (default: INFO)",
     )
-    parser.add_argument("--welcome", action="store_true", help="print what to try next, once ready")
+    parser.add_argument("--welcome", action="store_true", help="print commands to try, once ready")
     return parser

@@ -45,7 +45,8 @@ def parse_time_ms(text: str, option: str) -> int:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise WrongUsage(
-            f"{option} {text!r} is no time: write milliseconds since 1970, or 2024-05-01T12:00:00Z"
+            f"invalid {option} {text!r}: write milliseconds since 1970, or a time such as "
+            "2024-05-01T12:00:00Z"
         ) from None
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
@@ -54,7 +55,7 @@ def parse_time_ms(text: str, option: str) -> int:
 
 def _in_bounds(time_ms: int, text: str, option: str) -> int:
     if not 0 <= time_ms < _LATEST_MS:
-        raise WrongUsage(f"{option} {text!r} is no time of a record: it must lie between 1970 and 9999")
+        raise WrongUsage(f"invalid {option} {text!r}: a record time must be between 1970 and 9999")
     return time_ms
 
 
@@ -64,7 +65,9 @@ def parse_duration_ms(text: str, option: str) -> int:
         return _no_longer(int(text), text, option)
     found = _DURATION.fullmatch(text)
     if found is None or not any(found.groups()[1:]):
-        raise WrongUsage(f"{option} {text!r} is no duration: write P1DT2H, PT30M, PT10S or milliseconds")
+        raise WrongUsage(
+            f"invalid {option} {text!r}: write a duration such as P1DT2H, PT30M, PT10S or milliseconds"
+        )
     sign, *parts = found.groups()
     total = sum(
         float(part.replace(",", ".")) * unit for part, unit in zip(parts, _UNITS_MS, strict=True) if part
@@ -74,7 +77,7 @@ def parse_duration_ms(text: str, option: str) -> int:
 
 def _no_longer(duration_ms: float, text: str, option: str) -> int:
     if abs(duration_ms) > _LATEST_MS:
-        raise WrongUsage(f"{option} {text!r} is too long: write at most some thousand years")
+        raise WrongUsage(f"{option} {text!r} is too long: use at most a few thousand years")
     return round(duration_ms)
 
 
@@ -97,7 +100,7 @@ def parse_choices(texts: list[str] | None, choices: Iterable[ChoiceT], option: s
     chosen: list[ChoiceT] = []
     for text in (part.strip() for each in texts or [] for part in each.split(",")):
         if text.lower() not in known:
-            raise WrongUsage(f"{option} {text!r} is none of {', '.join(known.values())}")
+            raise WrongUsage(f"invalid {option} {text!r}: choose from {', '.join(known.values())}")
         chosen.append(known[text.lower()])
     return chosen
 
@@ -106,7 +109,9 @@ def parse_topic_partitions(text: str, option: str) -> tuple[str, list[int] | Non
     """``orders`` or ``orders:0,3`` as a topic and its partitions (None: all)."""
     topic, colon, indexes = text.partition(":")
     if not topic or (colon and not all(part.isascii() and part.isdigit() for part in indexes.split(","))):
-        raise WrongUsage(f"{option} {text!r} is no topic with partitions: write orders or orders:0,3")
+        raise WrongUsage(
+            f"invalid {option} {text!r}: write a topic such as orders, or partitions such as orders:0,3"
+        )
     return topic, [int(part) for part in indexes.split(",")] if colon else None
 
 

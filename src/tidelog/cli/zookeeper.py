@@ -37,13 +37,20 @@ def start(
     port: Annotated[
         int,
         typer.Option(
-            "--port", min=0, max=65533, help="For clients; further servers take the next ones; 0: any."
+            "--port",
+            min=0,
+            max=65533,
+            help="The client port; further servers use the following ports; 0: any free port.",
         ),
     ] = ZOOKEEPER_PORT,
-    servers: Annotated[int, typer.Option("--servers", help="1, or 3 that form an ensemble.")] = 1,
+    servers: Annotated[
+        int, typer.Option("--servers", help="The number of servers: 1, or 3 as an ensemble.")
+    ] = 1,
     data_dir: Annotated[
         Path,
-        typer.Option("--data-dir", metavar="DIR", help="Where it keeps its data; a next start goes on."),
+        typer.Option(
+            "--data-dir", metavar="DIR", help="The data directory; the next start continues with it."
+        ),
     ] = Path("data/zookeeper"),
 ) -> int:
     """Run ZooKeeper on this machine until Ctrl-C, for trying clusters out.
@@ -52,7 +59,7 @@ def start(
     on 127.0.0.1 only. In production, point zookeeper.connect at an ensemble of your own.
     """
     if servers not in (1, 3):
-        raise typer.BadParameter(f"{servers} is neither 1 nor 3", param_hint="--servers")
+        raise typer.BadParameter(f"got {servers}: use 1 or 3", param_hint="--servers")
     from tidelog.processes.zookeeper import ZooKeeperEnsemble
 
     if port:
@@ -89,8 +96,8 @@ async def start_ensemble(ensemble: ZooKeeperEnsemble) -> None:
 async def _watch(ensemble: ZooKeeperEnsemble) -> None:
     """Say which server has ended; fails when none is left."""
     async for server in ended_servers(ensemble):
-        complain(f"the ZooKeeper server at {server.address} has ended; its log is {server.log_file}")
-    raise Failure("no ZooKeeper server is left: start it again, its data are kept")
+        complain(f"the ZooKeeper server at {server.address} exited; its log is {server.log_file}")
+    raise Failure("no ZooKeeper server is running: start it again; its data is kept")
 
 
 async def ended_servers(ensemble: ZooKeeperEnsemble) -> AsyncIterator[ZooKeeperProcess]:

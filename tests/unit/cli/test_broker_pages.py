@@ -65,11 +65,11 @@ def test_a_broker_that_listens_everywhere_is_asked_where_it_is_advertised() -> N
 @pytest.mark.parametrize(
     ("body", "status", "said"),
     [
-        ({"broker": 2, "cluster": "this"}, 200, "where broker 2 is"),
+        ({"broker": 2, "cluster": "this"}, 200, "but broker 2 is there"),
         ({"broker": 1, "cluster": "that"}, 200, "another cluster, that"),
-        ("<html>", 200, "no broker of Tidelog"),
-        ("[]", 200, "no broker of Tidelog"),
-        ('{"broker": "1"}', 200, "no broker of Tidelog"),
+        ("<html>", 200, "is not a Tidelog broker"),
+        ("[]", 200, "is not a Tidelog broker"),
+        ('{"broker": "1"}', 200, "is not a Tidelog broker"),
         ("no\n", 404, "another program"),
         ("busy\n", 503, "503 Service Unavailable"),
     ],
@@ -98,8 +98,8 @@ def test_who_may_not_see_configs_is_told_so() -> None:
         return await BrokerPages(cast(AsyncAdmin, Cluster(None, error=refused))).read("/clients")
 
     (problem,) = asyncio.run(main()).problems
-    assert "where broker 1 has its metrics is unknown" in problem
-    assert "ask for the right" in problem
+    assert "the metrics address of broker 1 is unknown" in problem
+    assert "request access" in problem
 
 
 def test_nobody_there_is_a_problem_with_an_address() -> None:
@@ -108,7 +108,7 @@ def test_nobody_there_is_a_problem_with_an_address() -> None:
         return await BrokerPages(admin, ["127.0.0.1:1"]).read("/clients")
 
     (problem,) = asyncio.run(main()).problems
-    assert problem == "the metrics at http://127.0.0.1:1 cannot be read: connection refused"
+    assert problem == "cannot read the metrics at http://127.0.0.1:1: connection refused"
 
 
 @pytest.mark.parametrize("host", [".foo", "a..b", "a" * 70])
@@ -117,7 +117,7 @@ def test_what_is_no_name_of_a_host_is_a_problem(host: str) -> None:
         return await BrokerPages(cast(AsyncAdmin, Cluster(None)), [f"{host}:1"]).read("/clients")
 
     (problem,) = asyncio.run(main()).problems
-    assert problem == f"the metrics at http://{host}:1 cannot be read: that is no name of a host"
+    assert problem == f"cannot read the metrics at http://{host}:1: invalid host name"
 
 
 class Unreachable(Cluster):
@@ -146,7 +146,9 @@ def test_who_does_not_say_where_its_pages_are_is_asked_again_later(
     monkeypatch: pytest.MonkeyPatch, both: bool
 ) -> None:
     body = json.dumps({"broker": 1, "cluster": "this", "connections": []})
-    said = "nobody tells where metrics are: nobody is there" if both else "where broker 2 has its metrics is"
+    said = (
+        "cannot find the metrics addresses: nobody is there" if both else "the metrics address of broker 2 is"
+    )
 
     async def main() -> None:
         server = HttpServer(lambda _: HttpAnswer(200, "text/plain", iter((body,))))
@@ -239,4 +241,4 @@ def test_a_page_that_comes_byte_by_byte_for_ever_is_given_up_and_its_thread_ends
 
     found = asyncio.run(main())
     assert found.by_broker == {}
-    assert "not whole within" in found.problems[0]
+    assert "incomplete after" in found.problems[0]

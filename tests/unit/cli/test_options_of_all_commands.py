@@ -94,7 +94,7 @@ def test_a_command_without_the_leading_option_refuses_it(capsys: pytest.CaptureF
     assert commands.run(["--json", "certs", "init"]) == 2
     assert "No such option: --json" in capsys.readouterr().err
     assert commands.run(["--json", "start"]) == 2
-    assert "`tidelog start` has no --json" in capsys.readouterr().err
+    assert "`tidelog start` does not accept --json" in capsys.readouterr().err
 
 
 def test_the_properties_file_in_front_of_the_command_is_read(

@@ -59,7 +59,7 @@ def test_a_key_is_for_the_day_after_tomorrow_unless_told_otherwise(tidelog: Comm
     ("arguments", "sentence"),
     [
         (("rotate", "--from", "2020-01-01"), "must begin more than a day from now"),
-        (("rotate", "--from", "soon"), "--from 'soon' is no time"),
+        (("rotate", "--from", "soon"), "invalid --from 'soon'"),
         (("token", "138", "--country", "XX"), "'XX' is no country"),
     ],
 )

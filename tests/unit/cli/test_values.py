@@ -57,7 +57,7 @@ def test_durations_are_those_of_iso_8601_up_to_days(text: str, expected_ms: int)
     "text", ["", "P", "PT", "P1DT", "1D", "P1Y", "P1M", "P1W", "PT1", "T1H", "PT1S1M", "-5"]
 )
 def test_other_durations_are_refused_with_examples(text: str) -> None:
-    with pytest.raises(WrongUsage, match=r"--by-duration .* is no duration: write P1DT2H"):
+    with pytest.raises(WrongUsage, match=r"invalid --by-duration .*: write a duration such as P1DT2H"):
         parse_duration_ms(text, "--by-duration")
 
 
@@ -85,7 +85,7 @@ def test_choices_may_be_repeated_joined_and_of_any_case() -> None:
         Colour.RED,
     ]
     assert parse_choices(None, Colour, "--colour") == []
-    with pytest.raises(WrongUsage, match="'green' is none of Red, DarkBlue"):
+    with pytest.raises(WrongUsage, match=r"invalid .*'green': choose from Red, DarkBlue"):
         parse_choices(["green"], Colour, "--colour")
 
 
@@ -99,7 +99,7 @@ def test_a_topic_may_name_its_partitions(text: str, expected: tuple[str, list[in
 
 @pytest.mark.parametrize("text", ["", ":1", "orders:", "orders:a", "orders:1,", "orders:-1", "orders:1:2"])
 def test_other_partitions_are_refused_with_an_example(text: str) -> None:
-    with pytest.raises(WrongUsage, match="write orders or orders:0,3"):
+    with pytest.raises(WrongUsage, match="write a topic such as orders, or partitions such as orders:0,3"):
         parse_topic_partitions(text, "--topic")
 
 

@@ -41,44 +41,52 @@ Ids = Annotated[
 ]
 Users = Annotated[
     list[str] | None,
-    typer.Option("--user", metavar="NAME", help="A user for whom tokens are made; may be repeated."),
+    typer.Option("--user", metavar="NAME", help="A user to create delegation tokens for; may be repeated."),
 ]
 Tokens = Annotated[
     list[str] | None, typer.Option("--token", metavar="NAME", help="A delegation token; may be repeated.")
 ]
 OfCluster = Annotated[bool, typer.Option("--cluster", help="The cluster itself.")]
 Prefixed = Annotated[
-    bool, typer.Option("--prefixed", help="Take names as beginnings of names: -t team- is every team- topic.")
+    bool,
+    typer.Option(
+        "--prefixed", help="Treat names as prefixes: -t team- matches every topic that starts with team-."
+    ),
 ]
 Principals = Annotated[
     list[str] | None,
-    typer.Option("--principal", metavar="User:NAME", help="For whom; may be repeated."),
+    typer.Option(
+        "--principal", metavar="User:NAME", help="A principal, such as User:alice; may be repeated."
+    ),
 ]
 Hosts = Annotated[
-    list[str] | None, typer.Option("--host", metavar="IP", help="From which address only; may be repeated.")
+    list[str] | None,
+    typer.Option("--host", metavar="IP", help="A client address; may be repeated; default: any."),
 ]
 Operations = Annotated[
     list[str] | None,
     typer.Option("--operation", metavar="NAME", help="READ, WRITE, DESCRIBE, … or ALL; may be repeated."),
 ]
-Deny = Annotated[bool, typer.Option("--deny", help="A rule that denies, which stands over all that allow.")]
+Deny = Annotated[bool, typer.Option("--deny", help="Deny instead of allow; deny takes precedence.")]
 ProducerRules = Annotated[
     bool,
     typer.Option(
         "--producer",
-        help="All that a producer needs: WRITE, DESCRIBE and CREATE on the topics, WRITE and DESCRIBE on "
-        "transactional ids.",
+        help="The operations a producer needs: WRITE, DESCRIBE and CREATE on the topics, WRITE and "
+        "DESCRIBE on transactional ids.",
     ),
 ]
 ConsumerRules = Annotated[
     bool,
     typer.Option(
-        "--consumer", help="All that a consumer needs: READ and DESCRIBE on topics, READ on groups."
+        "--consumer", help="The operations a consumer needs: READ and DESCRIBE on topics, READ on groups."
     ),
 ]
 Idempotent = Annotated[
     bool,
-    typer.Option("--idempotent", help="With --producer, for brokers before Kafka 2.8: IDEMPOTENT_WRITE too."),
+    typer.Option(
+        "--idempotent", help="With --producer: also IDEMPOTENT_WRITE, for brokers older than Kafka 2.8."
+    ),
 ]
 
 
@@ -122,9 +130,7 @@ def list_rules(
     named: Named = NOTHING,
     exactly: Annotated[
         bool,
-        typer.Option(
-            "--exactly", help="Only rules with this very name, without prefixes and '*' that cover it."
-        ),
+        typer.Option("--exactly", help="Match this exact name only, without prefixes and '*'."),
     ] = False,
     principal: Principals = None,
     json: JsonOutput = False,
@@ -149,7 +155,7 @@ def list_rules(
     elif found or not is_terminal():
         _print_rules(found)
     else:
-        remark("there is no such rule")
+        remark("no matching ACLs")
 
 
 @app.command(
@@ -211,7 +217,7 @@ def remove(
     named: Named = NOTHING,
     prefixed: Prefixed = False,
     host: Hosts = None,
-    deny: Annotated[bool, typer.Option("--deny", help="Only rules that deny.")] = False,
+    deny: Annotated[bool, typer.Option("--deny", help="Only deny rules.")] = False,
     producer: ProducerRules = False,
     consumer: ConsumerRules = False,
     idempotent: Idempotent = False,
@@ -222,7 +228,7 @@ def remove(
     """Remove access rules: all that match what is said; what is not said may be anything."""
     resources = named.resources(prefixed=prefixed)
     if not resources.patterns() and not principal:
-        raise WrongUsage("say which rules: a resource such as --topic orders, or --principal User:alice")
+        raise WrongUsage("specify which ACLs: a resource such as --topic orders, or --principal User:alice")
     wanted = Selection(
         resources,
         principal or (),
@@ -252,7 +258,7 @@ def remove(
     if json:
         print_json([_json(each) for each in removed])
     elif is_terminal():
-        remark(f"{counted(len(removed), 'rule')} removed" if removed else "there is no such rule")
+        remark(f"{counted(len(removed), 'rule')} removed" if removed else "no matching ACLs")
     else:
         _print_rules(removed)
 
@@ -268,13 +274,15 @@ def remove(
 )
 @grouped
 def explain_access(
-    principal: Annotated[str, typer.Option("--principal", metavar="User:NAME", help="Who wants to do it.")],
+    principal: Annotated[
+        str, typer.Option("--principal", metavar="User:NAME", help="The principal to check.")
+    ],
     operation: Operations = None,
     named: Named = NOTHING,
     host: Annotated[
         str,
         typer.Option(
-            "--host", metavar="IP", help="From which address; without it, from one that no rule names."
+            "--host", metavar="IP", help="The client address; default: an address that no ACL names."
         ),
     ] = WILDCARD,
     producer: ProducerRules = False,
@@ -291,12 +299,12 @@ def explain_access(
     else:
         patterns = resources.patterns()
         if not patterns:
-            raise WrongUsage("name a resource, such as --topic orders or --cluster")
+            raise WrongUsage("specify a resource, such as --topic orders or --cluster")
         asked = [(pattern, each) for pattern in patterns for each in SUPPORTED_OPERATIONS[pattern.type]]
     for pattern, each in asked:
         check_operation(pattern.type, each)
         if each is Operation.ALL:
-            raise WrongUsage("ALL is for rules; leave out --operation to ask about everything")
+            raise WrongUsage("ALL is valid only in ACLs; omit --operation to check every operation")
     who = parse_principal(principal_text(principal))
     answers, access = with_admin(connection, lambda admin: explain(admin, who, host, asked))
     if json:
@@ -316,8 +324,8 @@ def explain_access(
 def _remark_unknown(access: BrokerAccess) -> None:
     if access.super_users is None:
         remark(
-            "the broker does not tell its super.users and allow.everyone.if.no.acl.found: "
-            "this is what the rules alone say"
+            "the broker does not report super.users and allow.everyone.if.no.acl.found; this result "
+            "is based on the ACLs only"
         )
 
 

@@ -29,7 +29,7 @@ from tidelog.security.principal import USER, parse_principal
 _TOPIC_OF_PRODUCER = (Operation.WRITE, Operation.DESCRIBE, Operation.CREATE)
 _ID_OF_PRODUCER = (Operation.WRITE, Operation.DESCRIBE)
 _TOPIC_OF_CONSUMER = (Operation.READ, Operation.DESCRIBE)
-_NAME_A_RESOURCE = "name a resource: --topic, --group, --cluster, --transactional-id, --user or --token"
+_NAME_A_RESOURCE = "specify a resource: --topic, --group, --cluster, --transactional-id, --user or --token"
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Resources:
             ResourcePattern(kind, name, pattern_type) for kind, names in by_type.items() for name in names
         ]
         if self.prefixed and any(pattern.name == WILDCARD for pattern in found):
-            raise WrongUsage("'*' is every name already: leave out --prefixed")
+            raise WrongUsage("'*' already matches every name: omit --prefixed")
         if self.cluster:
             found.append(ResourcePattern(ResourceType.CLUSTER, CLUSTER_NAME))
         return found
@@ -80,7 +80,7 @@ class Selection:
     def bindings(self) -> list[AclBinding]:
         """The rules to add; raises :class:`WrongUsage` if something is missing."""
         if not self.principals:
-            raise WrongUsage("say for whom: --principal User:alice (User:* is everybody)")
+            raise WrongUsage("specify --principal, such as User:alice (User:* is everyone)")
         permission = Permission.DENY if self.deny else Permission.ALLOW
         return [
             AclBinding(pattern, AclEntry(principal_text(principal), host, operation, permission))
@@ -118,23 +118,25 @@ class Selection:
         if not patterns:
             raise WrongUsage(_NAME_A_RESOURCE)
         if not self.operations:
-            raise WrongUsage("say what: --operation READ (ALL is everything), or --producer or --consumer")
+            raise WrongUsage(
+                "specify --operation, such as READ (ALL is every operation), or --producer or --consumer"
+            )
         for pattern, operation in product(patterns, self.operations):
             check_operation(pattern.type, operation)
         return list(product(patterns, self.operations))
 
     def _of_clients(self, patterns: list[ResourcePattern]) -> Iterator[tuple[ResourcePattern, Operation]]:
         if self.operations:
-            raise WrongUsage("--producer and --consumer bring their own operations: leave out --operation")
+            raise WrongUsage("--producer and --consumer imply their operations: omit --operation")
         topics = [each for each in patterns if each.type is ResourceType.TOPIC]
         groups = [each for each in patterns if each.type is ResourceType.GROUP]
         ids = [each for each in patterns if each.type is ResourceType.TRANSACTIONAL_ID]
         if not topics:
-            raise WrongUsage("--producer and --consumer need a --topic")
+            raise WrongUsage("--producer and --consumer require --topic")
         if self.consumer and not groups:
-            raise WrongUsage("--consumer needs the --group in which it reads; '*' is every group")
+            raise WrongUsage("--consumer requires --group; '*' is every group")
         if self.idempotent and not self.producer:
-            raise WrongUsage("--idempotent goes with --producer")
+            raise WrongUsage("--idempotent requires --producer")
         if self.producer:
             yield from product(topics, _TOPIC_OF_PRODUCER)
             yield from product(ids, _ID_OF_PRODUCER)
@@ -158,7 +160,7 @@ def parse_operation(text: str) -> Operation:
     name = text.strip().upper().replace("-", "_")
     known = [each.name for each in Operation if each > Operation.ANY]
     if name not in known:
-        raise WrongUsage(f"there is no operation {text!r}; there are {', '.join(known)}")
+        raise WrongUsage(f"unknown operation {text!r}; choose from {', '.join(known)}")
     return Operation[name]
 
 
@@ -168,4 +170,4 @@ def check_operation(kind: ResourceType, operation: Operation) -> None:
     if operation is not Operation.ALL and operation not in supported:
         names = ", ".join(each.name for each in supported)
         what = kind.name.lower().replace("_", " ")
-        raise WrongUsage(f"{operation.name} is nothing that is done to a {what}; choose of {names} or ALL")
+        raise WrongUsage(f"{operation.name} does not apply to a {what}; choose from {names} or ALL")

@@ -40,25 +40,27 @@ def group() -> None:
     ),
 )
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where to put the files.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The output directory.")],
     host: Annotated[
         list[str] | None,
         typer.Option(
             "--host",
             metavar="NAME",
-            help="A name or address of the server, beside localhost; may be repeated.",
+            help="A host name or address of the server, in addition to localhost; may be repeated.",
         ),
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option("--client", metavar="NAME", help="A client to make a certificate for; may be repeated."),
+        typer.Option(
+            "--client", metavar="NAME", help="A client to create a certificate for; may be repeated."
+        ),
     ] = None,
-    port: Annotated[int, typer.Option("--port", help="The port in the property files.")] = 9093,
+    port: Annotated[int, typer.Option("--port", help="The broker port in the property files.")] = 9093,
     days: Annotated[
-        int, typer.Option("--days", min=1, max=36_500, help="How long certificates are valid.")
+        int, typer.Option("--days", min=1, max=36_500, help="How many days certificates are valid.")
     ] = 825,
     force: Annotated[
-        bool, typer.Option("--force", help="Overwrite what is there, the authority too.")
+        bool, typer.Option("--force", help="Overwrite existing files, including the certificate authority.")
     ] = False,
 ) -> None:
     """Make an authority, certificates for a server and for clients, and property files."""
@@ -66,12 +68,13 @@ def init(
     for name in clients:
         if not name or not set(name) <= _NAME_CHARACTERS or name in ("ca", "server"):
             raise WrongUsage(
-                f"--client {name!r} cannot be part of a file's name: use letters, digits, dots and dashes"
+                f"--client {name!r} is not a valid file name: use letters, digits, dots and dashes"
             )
     for name in host or []:
         if not name or not name.isascii() or not name.isprintable() or " " in name:
             raise WrongUsage(
-                f"--host {name!r} is no name of a host: use ASCII, and the form xn--… of other letters"
+                f"--host {name!r} is not a valid host name: use ASCII, and the xn--… form for other "
+                "characters"
             )
     from tidelog.cli.certs.authority import LONGEST_NAME_BYTES, Authority
 
@@ -116,7 +119,7 @@ class _Layout:
         else:
             listeners = f"listeners=SSL://:{self._port}\nadvertised.listeners=SSL://{self.address}\n"
         return f"""\
-# A broker with TLS that asks clients for their certificates: add this to server.properties.
+# A broker with TLS that requires client certificates: add this to server.properties.
 {listeners}security.inter.broker.protocol=SSL
 ssl.keystore.type=PEM
 ssl.keystore.location={self._directory / "server.pem"}
@@ -140,7 +143,7 @@ ssl.keystore.location={self._directory / name}.pem
 
     def librdkafka(self, name: str) -> str:
         return f"""\
-# For librdkafka and what stands on it: confluent-kafka, kcat (-F), …
+# For librdkafka and clients based on it: confluent-kafka, kcat (-F), …
 bootstrap.servers={self.address}
 security.protocol=SSL
 ssl.ca.location={self._directory / "ca.pem"}
@@ -153,7 +156,8 @@ def _write(directory: Path, files: dict[str, tuple[str, int]], *, force: bool) -
     there = sorted(name for name in files if (directory / name).exists())
     if there and not force:
         raise Failure(
-            f"{directory} holds {', '.join(there)} already: name another directory, or overwrite with --force"
+            f"{directory} already contains {', '.join(there)}: choose another directory, or overwrite "
+            "with --force"
         )
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -166,15 +170,14 @@ def _write(directory: Path, files: dict[str, tuple[str, int]], *, force: bool) -
             beside.replace(directory / name)
     except OSError as error:
         raise Failure(
-            f"{error.filename}: {(error.strerror or str(error)).lower()}; name a directory that can be "
-            "written to"
+            f"{error.filename}: {(error.strerror or str(error)).lower()}; choose a writable directory"
         ) from error
 
 
 def _tell_what_next(directory: Path, client: str) -> None:
     remark(
         f"""
-Start a broker with it, and talk to it:
+Start a broker with these files and connect to it:
   tidelog start {directory / "server.properties"}
   export TIDELOG_COMMAND_CONFIG={directory.absolute() / client}.properties
   tidelog topics create greetings

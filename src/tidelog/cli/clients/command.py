@@ -37,7 +37,7 @@ app = typer.Typer()
 
 Interval = Annotated[
     float,
-    typer.Option("--interval", "-i", min=0.1, max=60.0, help="Seconds over which rates are taken."),
+    typer.Option("--interval", "-i", min=0.1, max=60.0, help="The interval in seconds for measuring rates."),
 ]
 
 _SOFTWARE_WIDTH = 28
@@ -51,31 +51,31 @@ class Found:
     connections: list[OpenConnection]
     pages: Pages
     protocol: by_protocol.Clients | None
-    """Only where some broker does not tell who is connected."""
+    """Only if a broker does not report its connections."""
 
     @property
     def remarks(self) -> list[str]:
         """Where it comes from, as far as a person has to know, and what is missing."""
         told = [*self.pages.problems]
         told += [
-            f"broker {broker} has {more} more connections than it tells of"
+            f"broker {broker} omitted {more} more connections"
             for broker, more in left_out(self.pages.by_broker)
         ]
         if self.pages.silent:
             names = ", ".join(map(str, sorted(self.pages.silent)))
             plural = "s" if len(self.pages.silent) > 1 else ""
             told.append(
-                f"broker{plural} {names} {'do' if plural else 'does'} not tell who is connected, without a "
-                f"metrics listener ({_REMEDY})"
+                f"broker{plural} {names} {'do' if plural else 'does'} not report connections, without "
+                f"a metrics listener ({_REMEDY})"
             )
         if self.protocol is not None:
             told.append(
-                "members of groups and idempotent producers are what Kafka's protocol tells of clients; "
-                "others are not in these lists"
+                "the Kafka protocol reports only group members and idempotent producers; other "
+                "clients are not listed"
             )
             told += self.protocol.problems
             if self.protocol.producers_left_out:
-                told.append(f"{self.protocol.producers_left_out} more producers wrote longer ago")
+                told.append(f"{self.protocol.producers_left_out} less recent producers are not shown")
         return told
 
 
@@ -109,9 +109,10 @@ async def look(admin: AsyncAdmin, metrics: Sequence[str] | None, interval_s: flo
 )
 @grouped
 def list_clients(
-    throttled: Annotated[bool, typer.Option("--throttled", help="Only those whom quotas hold back.")] = False,
+    throttled: Annotated[bool, typer.Option("--throttled", help="Only clients throttled by quotas.")] = False,
     limit: Annotated[
-        int | None, typer.Option("--limit", "-n", min=1, help="Only so many, the busiest ones.")
+        int | None,
+        typer.Option("--limit", "-n", min=1, help="The maximum number of clients to show, busiest first."),
     ] = None,
     interval: Interval = 1.0,
     metrics: Metrics = None,
@@ -138,7 +139,7 @@ def list_clients(
         return
     if found.pages.by_broker or found.protocol is None:
         if not shown and is_terminal():
-            remark("nobody is throttled" if throttled else "nobody is connected")
+            remark("no client is throttled" if throttled else "no client is connected")
         else:
             _print_clients(shown)
     if found.protocol is not None:
@@ -217,7 +218,7 @@ def print_protocol(found: by_protocol.Clients) -> None:
             optional=("open transactions",),
         )
     else:
-        print("no partition remembers a producer")
+        print("no idempotent producers")
 
 
 @app.command(
@@ -226,9 +227,7 @@ def print_protocol(found: by_protocol.Clients) -> None:
 )
 @grouped
 def describe(
-    client_ids: Annotated[
-        list[str], typer.Argument(metavar="CLIENT_ID", help="What clients call themselves.")
-    ],
+    client_ids: Annotated[list[str], typer.Argument(metavar="CLIENT_ID", help="A client id.")],
     interval: Interval = 1.0,
     metrics: Metrics = None,
     json: JsonOutput = False,
@@ -270,8 +269,8 @@ def describe(
     if missing:
         where = "is connected" if found.protocol is None else "is known"
         raise Failure(
-            f"no client with the id {' or '.join(map(repr, missing))} {where}: "
-            "`tidelog clients list` shows who is"
+            f"no client with the id {' or '.join(map(repr, missing))} {where}: run `tidelog clients "
+            "list` to see the clients"
         )
 
 

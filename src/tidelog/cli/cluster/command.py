@@ -32,24 +32,29 @@ _MIN_ISR = "min.insync.replicas"
     )
 )
 def start(
-    brokers: Annotated[int, typer.Option("--brokers", min=1, max=64, help="How many.")] = 3,
+    brokers: Annotated[int, typer.Option("--brokers", min=1, max=64, help="The number of brokers.")] = 3,
     data_dir: Annotated[
         Path,
         typer.Option(
-            "--data-dir", metavar="DIR", help="Where everything is kept; a next start goes on with it."
+            "--data-dir", metavar="DIR", help="The data directory; the next start continues with it."
         ),
     ] = Path("data/cluster"),
     port: Annotated[
         int,
-        typer.Option("--port", min=0, max=65000, help="Of broker 1; the others take the next; 0: any."),
+        typer.Option(
+            "--port",
+            min=0,
+            max=65000,
+            help="The port of broker 1; the other brokers use the following ports; 0: any free port.",
+        ),
     ] = 9092,
     zookeeper: Annotated[
         str | None,
         typer.Option(
             "--zookeeper",
             metavar="HOST:PORT[,…][/CHROOT]",
-            help="A ZooKeeper that runs already.",
-            show_default="one of its own",
+            help="A running ZooKeeper to use instead of starting one.",
+            show_default="starts its own",
         ),
     ] = None,
     zookeeper_port: Annotated[
@@ -58,17 +63,17 @@ def start(
             "--zookeeper-port",
             min=0,
             max=65535,
-            help="Of the ZooKeeper that it starts; 0: any.",
-            show_default="2181 if it is free, else any",
+            help="The port of the ZooKeeper it starts; 0: any free port.",
+            show_default="2181 if free, otherwise any",
         ),
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="An option of all brokers; may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="A broker option for all brokers; may be repeated."),
     ] = None,
     secure: Annotated[
         bool,
-        typer.Option("--secure", help="With TLS, logins and access rules; says how clients connect."),
+        typer.Option("--secure", help="Enable TLS, authentication and ACLs, and show how clients connect."),
     ] = False,
 ) -> int:
     """Start a whole cluster on this machine: ZooKeeper and brokers, each a process of its own.
@@ -87,7 +92,7 @@ def start(
     left_out = [each for each in earlier_brokers(directory) if each > brokers]
     if left_out:
         names = ", ".join(map(str, left_out))
-        remark(f"{directory} has data of broker {names} too, which --brokers {brokers} leaves out")
+        remark(f"{directory} also has data of broker {names}, which --brokers {brokers} does not start")
     from tidelog.cli.cluster.run import LocalCluster
 
     return asyncio.run(LocalCluster(replace(settings, directory=directory)).run())

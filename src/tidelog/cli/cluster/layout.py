@@ -137,14 +137,14 @@ def check_ports(settings: ClusterSettings) -> None:
     if settings.zookeeper_port is not None:
         if settings.zookeeper is not None:
             raise WrongUsage(
-                "--zookeeper-port is that of a ZooKeeper of the cluster's own, which --zookeeper replaces: "
-                "leave one of them out"
+                "--zookeeper-port is for the ZooKeeper that the cluster starts, which --zookeeper "
+                "replaces: use only one of them"
             )
         if settings.zookeeper_port in settings.broker_ports:
             ports = settings.broker_ports
             raise WrongUsage(
-                f"--zookeeper-port {settings.zookeeper_port} is one of the brokers' ports, which --port "
-                f"{settings.port} makes {ports[0]} to {ports[-1]}: name another"
+                f"--zookeeper-port {settings.zookeeper_port} conflicts with the brokers' ports "
+                f"{ports[0]} to {ports[-1]} (--port {settings.port}): choose another"
             )
         if settings.zookeeper_port:
             require_free(range(settings.zookeeper_port, settings.zookeeper_port + 1), "--zookeeper-port")

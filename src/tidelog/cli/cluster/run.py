@@ -33,7 +33,7 @@ _TRY = """
   Ctrl-C stops the cluster.
 """
 _TRY_SECURE = """
-  Clients speak SASL_SSL and log in; the first user is admin, who may do everything. Try, in another terminal:
+  Clients use SASL_SSL. The first user is admin, a super user. Try, in another terminal:
 
     export TIDELOG_COMMAND_CONFIG={clients}
     tidelog topics create orders --partitions 6
@@ -159,15 +159,15 @@ class LocalCluster:
         finally:
             zookeeper.cancel()
         raise Failure(
-            "no broker is left: run the same `tidelog cluster start` command again, which continues with the "
-            f"data in {self._settings.directory} (logs: {self._settings.log(1).parent})"
+            "no broker is running: run the same `tidelog cluster start` command again to continue "
+            f"with the data in {self._settings.directory} (logs: {self._settings.log(1).parent})"
         )
 
     async def _report_end(self, broker: Broker) -> None:
         await broker.wait_over()
         await asyncio.sleep(_TOGETHER_S)
         code = broker.child.exit_code
-        how = "was stopped" if code == 0 else f"has ended with code {code}"
+        how = "was stopped" if code == 0 else f"exited with code {code}"
         ended = f"broker {broker.id} at {broker.address} {how} (log: {broker.child.log})"
         if self._is_any_left():
             ended += f"; restart it with\n  {self._settings.start_command(broker.id, broker.port)}"
@@ -182,8 +182,9 @@ class LocalCluster:
             return
         async for server in ended_servers(self._ensemble):
             complain(
-                f"ZooKeeper at {server.address} has ended: the brokers serve what they lead, but nothing can "
-                f"change; stop with Ctrl-C and start again (log: {server.log_file})"
+                f"ZooKeeper at {server.address} exited: brokers still serve their partitions, but "
+                "cluster metadata cannot change; stop with Ctrl-C and start again (log: "
+                f"{server.log_file})"
             )
 
     async def _stop(self) -> None:

@@ -35,13 +35,13 @@ app = typer.Typer()
 _Names = Callable[[AsyncAdmin], Awaitable[list[str]]]
 Internal = Annotated[
     bool,
-    typer.Option("--internal", help="Also groups in which Tidelog's own jobs keep notes, named __tidelog-…."),
+    typer.Option("--internal", help="Include Tidelog's internal groups, named __tidelog-…."),
 ]
 
 INTERNAL_PREFIX = "__tidelog-"
-"""Nobody joins such groups: exactly-once sinks remember in them what they have written (decision 0007)."""
+"""Exactly-once sinks store their progress in these groups, which have no members (decision 0007)."""
 
-_NO_GROUPS = "there are no groups yet: a consumer with a group.id makes one when it joins or commits"
+_NO_GROUPS = "there are no groups yet: a consumer with a group.id creates one when it joins or commits"
 _LIST_EXAMPLES = ("tidelog groups list --state stable,empty", "tidelog groups list --type consumer --members")
 _DESCRIBE_EXAMPLES = (
     "tidelog groups describe billing",
@@ -59,9 +59,13 @@ def list_groups(
     ] = None,
     type_: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE[,…]", help="Only classic, consumer, share or streams."),
+        typer.Option(
+            "--type",
+            metavar="TYPE[,…]",
+            help="Only groups of this type: classic, consumer, share or streams.",
+        ),
     ] = None,
-    members: Annotated[bool, typer.Option("--members", "-m", help="Count the members, too.")] = False,
+    members: Annotated[bool, typer.Option("--members", "-m", help="Include the number of members.")] = False,
     internal: Internal = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -84,7 +88,7 @@ def list_groups(
     if json:
         print_json([_listing_json(group, counts) for group in groups])
     elif not groups and not errors and is_terminal():
-        remark("no group is in these states and of these types" if states or types else _NO_GROUPS)
+        remark("no groups match these states and types" if states or types else _NO_GROUPS)
     else:
         _print_listings(groups, counts)
     report_failures(errors)
@@ -95,7 +99,7 @@ def _shown(groups: tuple[GroupListing, ...], internal: bool) -> list[GroupListin
     shown = [group for group in groups if internal or not group.group_id.startswith(INTERNAL_PREFIX)]
     hidden = len(groups) - len(shown)
     if hidden and is_terminal():
-        remark(f"{counted(hidden, 'internal group')} not shown; --internal shows them")
+        remark(f"{counted(hidden, 'internal group')} not shown; use --internal to show them")
     return shown
 
 
@@ -129,23 +133,30 @@ def _print_listings(groups: list[GroupListing], counts: dict[str, int | None]) -
 @grouped
 def describe(
     groups: Annotated[
-        list[str] | None, typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False)
+        list[str] | None, typer.Argument(metavar="GROUP", help="The group names.", show_default=False)
     ] = None,
-    every: Annotated[bool, typer.Option("--all", "-a", help="Every group there is.")] = False,
+    every: Annotated[bool, typer.Option("--all", "-a", help="All groups.")] = False,
     internal: Internal = False,
-    members: Annotated[bool, typer.Option("--members", "-m", help="Members and what they read.")] = False,
-    state: Annotated[bool, typer.Option("--state", "-s", help="State, assignor, coordinator.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", "-m", help="Show members and their assignments.")
+    ] = False,
+    state: Annotated[
+        bool, typer.Option("--state", "-s", help="Show the state, assignor and coordinator.")
+    ] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Epochs, targets, subscriptions, whole member ids.")
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Show epochs, target assignments, subscriptions and full member ids."
+        ),
     ] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Describe groups: committed offsets and lag, or with an option their members or their state."""
     if bool(groups) is every:
-        raise WrongUsage("say which groups: name them, or pass --all for every one")
+        raise WrongUsage("specify group names, or use --all")
     if members and state:
-        raise WrongUsage("give --members or --state, not both")
+        raise WrongUsage("use either --members or --state, not both")
 
     async def names(admin: AsyncAdmin) -> list[str]:
         if groups:
@@ -210,18 +221,16 @@ app.command("import-zookeeper", epilog=import_offsets.EPILOG, no_args_is_help=Tr
 @grouped
 def delete(
     groups: Annotated[
-        list[str], typer.Argument(metavar="GROUP", help="Names of groups.", show_default=False)
+        list[str], typer.Argument(metavar="GROUP", help="The group names.", show_default=False)
     ],
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Pass over groups that do not exist.")
-    ] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore groups that do not exist.")] = False,
     yes: Yes = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete groups that nobody is in, with their committed offsets. Asks first on a terminal."""
     if not yes and is_terminal():
-        question = f"Delete {', '.join(groups)} with all committed offsets?"
+        question = f"Delete {', '.join(groups)} and all committed offsets?"
         confirm(question)
     results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_groups(groups))
     with Changes(json=json) as done:
@@ -239,10 +248,10 @@ def delete(
 )
 @grouped
 def delete_offsets(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of a group.", show_default=False)],
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The group name.", show_default=False)],
     topic: Annotated[
         list[str],
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="What to forget; may be repeated."),
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="The offsets to delete; may be repeated."),
     ],
     yes: Yes = False,
     json: JsonOutput = False,
@@ -250,7 +259,7 @@ def delete_offsets(
 ) -> None:
     """Forget what a group has committed for topics that it no longer reads. Asks first on a terminal."""
     if not yes and is_terminal():
-        question = f"Forget the offsets of {group} for {', '.join(topic)}?"
+        question = f"Delete the offsets of {group} for {', '.join(topic)}?"
         confirm(question)
 
     async def action(cluster: Cluster) -> list[PartitionResult]:
@@ -262,5 +271,5 @@ def delete_offsets(
     if json:
         print_json([{"group": group, "topic": each.topic, "partition": each.partition} for each in deleted])
     elif deleted:
-        print(f"group {group} has no committed offset for {counted(len(deleted), 'partition')} now")
+        print(f"deleted the committed offsets of group {group} for {counted(len(deleted), 'partition')}")
     report_failures([result.error for result in results if result.error is not None])

@@ -33,8 +33,8 @@ class Note(enum.StrEnum):
     """What is to be said of an offset."""
 
     NONE = ""
-    GONE = "left out: no such partition"
-    COMMITTED = "left out: committed already"
+    GONE = "skipped: no such partition"
+    COMMITTED = "skipped: already committed"
     BEYOND_THE_END = "beyond the end of the log"
 
 
@@ -80,14 +80,19 @@ def command(
     zookeeper: Annotated[
         str,
         typer.Option(
-            "--zookeeper", metavar="HOST:PORT[,…][/CHROOT]", help="Where the old consumers left them."
+            "--zookeeper",
+            metavar="HOST:PORT[,…][/CHROOT]",
+            help="The ZooKeeper with the old consumers' offsets.",
         ),
     ],
-    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="Name of the group.")],
+    group: Annotated[str, typer.Option("--group", "-g", metavar="GROUP", help="The group name.")],
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Also where the group has committed in the cluster since.")
+        bool,
+        typer.Option(
+            "--overwrite", help="Also overwrite offsets that the group has already committed in the cluster."
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show it and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -128,13 +133,13 @@ def command(
 def _require_readable(old: OldGroup) -> None:
     if old.consumers:
         raise Failure(
-            f"group {old.group_id!r} has {counted(len(old.consumers), 'old consumer')} that still read "
+            f"group {old.group_id!r} has {counted(len(old.consumers), 'old consumer')} still running "
             f"({', '.join(old.consumers[:3])}): stop them first"
         )
     for path in old.unreadable:
-        remark(f"passed over {path}: it holds no offset")
+        remark(f"skipped {path}: it contains no offset")
     if not old.offsets:
-        raise Failure(f"group {old.group_id!r} has left no offsets in ZooKeeper: nothing to carry over")
+        raise Failure(f"group {old.group_id!r} has no offsets in ZooKeeper: nothing to import")
 
 
 async def _ends(admin: AsyncAdmin, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
@@ -178,9 +183,9 @@ def _conclude(old: OldGroup, plan: list[OldOffset], results: list[PartitionResul
     wanted = sum(each.is_wanted for each in plan)
     done = sum(result.error is None for result in results)
     if dry_run:
-        remark(f"nothing was changed: without --dry-run, {counted(wanted, 'offset')} would be carried over")
+        remark(f"nothing was changed: without --dry-run, {counted(wanted, 'offset')} would be imported")
     elif not wanted:
-        remark("nothing was changed: every offset was left out (--overwrite takes those committed already)")
+        remark("nothing was changed: every offset was skipped (use --overwrite to replace committed offsets)")
     elif done:
-        remark(f"carried {counted(done, 'offset')} over into group {old.group_id}")
+        remark(f"imported {counted(done, 'offset')} into group {old.group_id}")
     report_failures([result.error for result in results if result.error is not None])

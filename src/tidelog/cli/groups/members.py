@@ -30,7 +30,7 @@ def print_members(groups: Sequence[GroupDescription], *, verbose: bool) -> None:
         elif group.members:
             _print_table(group)
         if group.state.is_rebalancing:
-            remark("it is rebalancing: assignments may change in a moment")
+            remark("the group is rebalancing: assignments may change")
 
 
 def _print_table(group: GroupDescription) -> None:

@@ -57,7 +57,7 @@ def _row(row: PartitionLag, verbose: bool, *, short: bool = False) -> tuple[obje
 
 def _remarks(each: GroupLag) -> list[str]:
     if not each.partitions:
-        return ["it has neither committed offsets nor assigned partitions"]
+        return ["the group has no committed offsets and no assigned partitions"]
     sentences = [f"total lag {each.total} in {counted(len(each.partitions), 'partition')}"]
     uncommitted = [row for row in each.partitions if row.committed is None]
     if uncommitted:
@@ -67,14 +67,14 @@ def _remarks(each: GroupLag) -> list[str]:
         for row in each.partitions
         if row.problem is not None and row.problem.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     }
-    sentences += [f"topic {name} does not exist any more" for name in sorted(gone)]
+    sentences += [f"topic {name} no longer exists" for name in sorted(gone)]
     sentences += [
         f"{row.partition}: {row.problem.message}"
         for row in each.partitions
         if row.problem is not None and row.problem.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     ]
     if each.group.state.is_rebalancing:
-        sentences.append("it is rebalancing: assignments may change in a moment")
+        sentences.append("the group is rebalancing: assignments may change")
     return sentences
 
 

@@ -50,33 +50,51 @@ def command(
     group: Annotated[str, typer.Argument(metavar="GROUP", help="Name of a group.", show_default=False)],
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="Which partitions; may be repeated."),
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="The partitions, as TOPIC or TOPIC:0,1; may be repeated.",
+        ),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="All partitions that the group has committed.")
+        bool, typer.Option("--all-topics", help="All partitions with committed offsets of the group.")
     ] = False,
-    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the beginning.")] = False,
-    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="Reset to the earliest offset.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="Reset to the latest offset.")] = False,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset.")
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Reset to this offset.")
     ] = None,
     to_datetime: Annotated[
         str | None,
-        typer.Option("--to-datetime", metavar="TIME", help="To the first record at or after this time."),
+        typer.Option(
+            "--to-datetime", metavar="TIME", help="Reset to the first record at or after this time."
+        ),
     ] = None,
     by_duration: Annotated[
         str | None,
-        typer.Option("--by-duration", metavar="P1DT2H", help="To the first record younger than this."),
+        typer.Option(
+            "--by-duration", metavar="P1DT2H", help="Reset to the first record newer than this age."
+        ),
     ] = None,
     shift_by: Annotated[
-        int | None, typer.Option("--shift-by", metavar="N", help="So many records on, or back if negative.")
+        int | None,
+        typer.Option("--shift-by", metavar="N", help="Shift by this number of offsets; negative: back."),
     ] = None,
     to_current: Annotated[
-        bool, typer.Option("--to-current", help="To where it stands; partitions without commit: the end.")
+        bool,
+        typer.Option(
+            "--to-current",
+            help="Reset to the committed offset; partitions without one: to the latest offset.",
+        ),
     ] = False,
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", metavar="CSV", help="To the offsets in a file; it names the partitions."),
+        typer.Option(
+            "--from-file",
+            metavar="CSV",
+            help="Reset to the offsets in a file, which also lists the partitions.",
+        ),
     ] = None,
     execute: Execute = False,
     export: Annotated[
@@ -122,10 +140,10 @@ def command(
 def _only_target(targets: dict[str, ResetTarget | None]) -> ResetTarget:
     given = {option: target for option, target in targets.items() if target is not None}
     if len(given) > 1:
-        raise WrongUsage(f"the offsets can go to one place only: give either {' or '.join(given)}")
+        raise WrongUsage(f"conflicting targets: use either {' or '.join(given)}")
     for target in given.values():
         return target
-    raise WrongUsage(f"say where the offsets shall go: {', '.join(targets)}")
+    raise WrongUsage(f"specify a target: {', '.join(targets)}")
 
 
 def _ago(text: str) -> int:
@@ -134,9 +152,9 @@ def _ago(text: str) -> int:
 
 def _check_scope(topics: list[str] | None, all_topics: bool, from_file: bool) -> None:
     if from_file and (topics or all_topics):
-        raise WrongUsage("--from-file names the partitions itself: leave out --topic and --all-topics")
+        raise WrongUsage("--from-file already lists the partitions: omit --topic and --all-topics")
     if not from_file and bool(topics) is all_topics:
-        raise WrongUsage("say which offsets: --topic TOPIC[:0,1] (may be repeated) or --all-topics")
+        raise WrongUsage("specify --topic TOPIC[:0,1] (may be repeated) or --all-topics")
 
 
 async def require_inactive(admin: AsyncAdmin, group: str) -> bool:
@@ -164,16 +182,16 @@ def _show(plan: ResetPlan, *, json: bool, exported: Path | None) -> None:
 
 def _conclude(plan: ResetPlan, exists: bool, results: list[PartitionResult]) -> None:
     for partition in plan.gone:
-        remark(f"passed over {partition}: it does not exist any more")
+        remark(f"skipped {partition}: it no longer exists")
     if not plan.offsets:
         raise Failure(
-            f"group {plan.group_id!r} has no offsets to reset: name topics with --topic, "
-            "or look at `tidelog groups list`"
+            f"group {plan.group_id!r} has no offsets to reset: specify --topic, or run `tidelog "
+            "groups list` to see the groups"
         )
     done = [result for result in results if result.error is None]
     if done:
         remark(f"reset {counted(len(done), 'offset')} of group {plan.group_id}")
     elif not results:
         creation = "" if exists else f"; group {plan.group_id!r} does not exist and would be created"
-        remark(f"nothing was changed: add --execute to do it{creation}")
+        remark(f"nothing was changed: add --execute to apply{creation}")
     report_failures([result.error for result in results if result.error is not None])

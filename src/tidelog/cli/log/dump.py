@@ -50,23 +50,27 @@ class _Dumper(Protocol):
 def command(
     files: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE", help="Segments, indexes, snapshots, checkpoints.", show_default=False),
+        typer.Argument(
+            metavar="FILE", help="Segment, index, snapshot and checkpoint files.", show_default=False
+        ),
     ],
-    records: Annotated[bool, typer.Option("--records", help="Print the records of each batch, too.")] = False,
+    records: Annotated[bool, typer.Option("--records", help="Also print the records of each batch.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
     verify_index: Annotated[
-        bool, typer.Option("--verify-index", help="Check .index and .timeindex against the .log beside them.")
+        bool,
+        typer.Option("--verify-index", help="Check .index and .timeindex files against their .log file."),
     ] = False,
     offsets_decoder: Annotated[
-        bool, typer.Option("--offsets-decoder", help="Print records as those of __consumer_offsets.")
+        bool, typer.Option("--offsets-decoder", help="Decode records as those of __consumer_offsets.")
     ] = False,
     transaction_log_decoder: Annotated[
-        bool, typer.Option("--transaction-log-decoder", help="Print records as those of __transaction_state.")
+        bool,
+        typer.Option("--transaction-log-decoder", help="Decode records as those of __transaction_state."),
     ] = False,
 ) -> None:
     """Print segments, indexes, producer snapshots and checkpoints, and mark what is damaged."""
     if offsets_decoder and transaction_log_decoder:
-        raise WrongUsage("give --offsets-decoder or --transaction-log-decoder, not both")
+        raise WrongUsage("use either --offsets-decoder or --transaction-log-decoder, not both")
     schemas = CONSUMER_OFFSETS if offsets_decoder else TRANSACTION_STATE if transaction_log_decoder else None
     dumpers = _dumpers(records or schemas is not None, verify_index, schemas)
     damaged = 0
@@ -98,11 +102,11 @@ def _dumpers(records: bool, verify_index: bool, schemas: RecordSchemas | None) -
 
 def _dumper_for(path: Path, dumpers: dict[str, _Dumper]) -> _Dumper:
     if path.is_dir():
-        raise WrongUsage(f"{path} is a directory: name files, or use `tidelog log verify {path}`")
+        raise WrongUsage(f"{path} is a directory: specify files, or use `tidelog log verify {path}`")
     # Files that wait for something (.cleaned, .swap, .deleted) are of the kind that their first suffix says.
     suffix = "." + path.name.partition(".")[2].partition(".")[0]
     dump = dumpers.get(path.name) or dumpers.get(suffix)
     if dump is None:
         kinds = ", ".join(f"*{kind}" if kind.startswith(".") else kind for kind in dumpers)
-        raise WrongUsage(f"{path} is none of the files that can be dumped: {kinds}")
+        raise WrongUsage(f"{path} cannot be dumped; supported files: {kinds}")
     return dump

@@ -109,7 +109,7 @@ class SegmentMap:
         """What is wrong with an entry of the time index, if anything."""
         slot = bisect_left(self._last_offsets, entry.offset)
         if slot == len(self._last_offsets) or entry.offset < self._base_offsets[slot]:
-            return f"no batch holds offset {entry.offset}"
+            return f"no batch contains offset {entry.offset}"
         if self._max_timestamps[slot] != entry.timestamp:
             return f"the batch with offset {entry.offset} has max timestamp {self._max_timestamps[slot]}"
         return None

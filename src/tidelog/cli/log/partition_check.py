@@ -115,11 +115,11 @@ class _Cut:
             action += f", delete {counted(len(later), 'later segment')}"
         action += f" and lose {counted(lost, 'byte')}"
         if state.clean_shutdown:
-            return f"after this clean shutdown a restart leaves it as it is; recovery would {action}"
+            return f"after this clean shutdown, a restart keeps it unchanged; recovery would {action}"
         # Recovery looks at the segment that holds the recovery point and at all later ones.
         if later and state.recovery_point >= later[0]:
             return (
-                f"a restart leaves it as it is, below the recovery point {state.recovery_point}; "
+                f"a restart keeps it unchanged, below the recovery point {state.recovery_point}; "
                 f"recovery would {action}"
             )
         return f"a restart would {action}"
@@ -188,7 +188,7 @@ class _Segment:
         if not path.exists():
             return
         if path.stat().st_size % ENTRY_SIZE:
-            self._report.repairs.append(f"{path.name}: half an entry at its end")
+            self._report.repairs.append(f"{path.name}: incomplete entry at the end")
         for entry in self._load(TXN_INDEX_SUFFIX, aborted_transactions):
             if not self._base_offset <= entry.last_offset < self.end_offset:
                 self._report.repairs.append(
@@ -219,7 +219,7 @@ def _check_strays(directory: Path, names: list[str], bases: set[int], report: Pa
     for name in names:
         is_index = name.endswith((OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX))
         if is_index and offset_of(name) not in bases:
-            report.repairs.append(f"{name}: there is no segment to it")
+            report.repairs.append(f"{name}: its segment is missing")
 
 
 def _check_small_files(directory: Path, names: list[str], report: PartitionReport) -> None:

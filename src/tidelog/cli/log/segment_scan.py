@@ -116,17 +116,17 @@ def _decoded(header: BatchHeader, records: BatchRecords) -> Iterator[Record]:
 def _length_problem(data: memoryview, position: int) -> str | None:
     left = len(data) - position
     if not any(data[position : position + _BYTES_TO_MAGIC]):
-        return f"{left} bytes that begin with zeros, no batch"
+        return f"{left} bytes that start with zeros, not a batch"
     if left < _BYTES_TO_MAGIC:
         return f"{left} bytes, too few for a batch header"
     magic = data[position + MAGIC_AT]
     if magic > MAGIC_V2:
-        return f"magic {magic} is no known batch format"
+        return f"unknown batch format: magic {magic}"
     size = batch_size(data, position)
     if size < smallest_batch(magic):
         return f"a batch length of {size - LOG_OVERHEAD} is impossible"
     if size > left:
-        return f"the batch needs {size} bytes and {left} are there"
+        return f"the batch needs {size} bytes, but only {left} are left"
     return None
 
 
@@ -136,7 +136,7 @@ def _scan_batch(data: memoryview, position: int, expected: int) -> ScannedBatch:
     if not check_crc(data, position, header.size_bytes):
         problem = "bad CRC"
     elif header.base_offset < expected:
-        problem = f"offset {header.base_offset} where at least {expected} was due"
+        problem = f"offset {header.base_offset}, expected at least {expected}"
     elif header.record_count < 0 or header.last_offset_delta < header.record_count - 1:
         problem = f"{header.record_count} records do not fit offsets up to +{header.last_offset_delta}"
     return ScannedBatch(
@@ -171,7 +171,7 @@ def _scan_legacy(data: memoryview, position: int, expected: int) -> ScannedBatch
         except CorruptRecordError as error:
             problem = str(error)
     if problem is None and base_offset < expected:
-        problem = f"offset {base_offset} where at least {expected} was due"
+        problem = f"offset {base_offset}, expected at least {expected}"
     return ScannedBatch(
         position, size, base_offset, message.offset, message.timestamp, count, message, problem
     )

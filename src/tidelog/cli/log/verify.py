@@ -39,13 +39,14 @@ _COLUMNS = ("partition", "segments", "batches", "records", "bytes", "offsets", "
 
 def command(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="A log directory or a partition in one.", show_default=False)
+        Path,
+        typer.Argument(metavar="DIR", help="A log directory or a partition directory.", show_default=False),
     ],
     json: JsonOutput = False,
 ) -> None:
     """Check every batch, index, snapshot and checkpoint. Changes nothing; may run beside a broker."""
     if not directory.is_dir():
-        raise Failure(f"{directory} is no directory: name a log directory, or a partition in one")
+        raise Failure(f"{directory} is not a directory: specify a log directory or a partition directory")
     partitions, log_dir = _find_partitions(directory)
     problems, states = _read_log_dir(log_dir)
     total = sum(log.stat().st_size for each in partitions for log in each.glob(f"*{LOG_SUFFIX}"))
@@ -78,7 +79,7 @@ def _find_partitions(directory: Path) -> tuple[list[Path], Path]:
             found.append(path)
     if not found:
         raise Failure(
-            f"{directory} holds no partition: name a log directory (log.dirs), or a partition in one"
+            f"{directory} contains no partition: specify a log directory (log.dirs) or a partition directory"
         )
     return found, directory
 
@@ -123,12 +124,12 @@ def _print(reports: list[PartitionReport], problems: list[str]) -> None:
         if report.restart is not None:
             print(f"{report.name}: {report.restart}")
         elif report.repairs and not report.damage:
-            print(f"{report.name}: no record is lost; delete these files and a restart rebuilds them")
+            print(f"{report.name}: no records are lost; delete these files, and a restart rebuilds them")
     for text in problems:
         print(text)
     if is_terminal() and not problems and all(report.is_sound for report in reports):
         total = sum(report.batches for report in reports)
-        print(f"{counted(total, 'batch')} in {counted(len(reports), 'partition')}: all sound")
+        print(f"{counted(total, 'batch')} in {counted(len(reports), 'partition')}: no damage found")
 
 
 def _state(report: PartitionReport) -> str:

@@ -40,11 +40,9 @@ def describe(
     ] = None,
     topic: Annotated[
         list[str] | None,
-        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="Count only these; may be repeated."),
+        typer.Option("--topic", "-t", metavar="TOPIC[:0,1]", help="Count only this topic; may be repeated."),
     ] = None,
-    replicas: Annotated[
-        bool, typer.Option("--replicas", help="List the replicas, the largest first.")
-    ] = False,
+    replicas: Annotated[bool, typer.Option("--replicas", help="List the replicas, largest first.")] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:

@@ -35,16 +35,16 @@ _NEWS_S = 20.0
 def command(
     topics: Annotated[
         list[str],
-        typer.Argument(
-            metavar="TOPIC[:0,1]", help="Topics, or some of their partitions.", show_default=False
-        ),
+        typer.Argument(metavar="TOPIC[:0,1]", help="Topics, or partitions as TOPIC:0,1.", show_default=False),
     ],
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="A log directory of the broker.")],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="The target log directory of the broker.")],
     broker: Annotated[
         int | None,
-        typer.Option("--broker", "-B", metavar="ID", help="Whose replicas; may be left out if there is one."),
+        typer.Option("--broker", "-B", metavar="ID", help="The broker id; optional with a single broker."),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until they have moved.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the replicas have moved.")
+    ] = True,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -62,7 +62,7 @@ def command(
         if json:
             print_json([_move_json(broker_id, each, to, moved=wait) for each in begun])
         elif begun:
-            done = "moved" if wait else "began to move"
+            done = "moved" if wait else "started to move"
             print(f"{done} {counted(len(begun), 'replica')} of broker {broker_id} to {to}")
         report_failures([each.error for each in moves if each.error is not None])
 
@@ -83,7 +83,7 @@ async def _one_broker(admin: AsyncAdmin) -> int:
     nodes = (await admin.describe_cluster()).nodes
     if len(nodes) != 1:
         ids = ", ".join(str(node.id) for node in nodes)
-        raise Failure(f"say whose replicas move: --broker, one of {ids}")
+        raise Failure(f"specify --broker, one of {ids}")
     return nodes[0].id
 
 
@@ -100,7 +100,7 @@ async def _checked(
     if missing:
         names = ", ".join(map(str, missing))
         raise Failure(
-            f"broker {broker_id} has no replica of {names}: `tidelog topics describe` names the brokers"
+            f"broker {broker_id} has no replica of {names}: run `tidelog topics describe` to see the brokers"
         )
     return wanted
 
@@ -121,10 +121,10 @@ async def _wait_moved(admin: AsyncAdmin, broker_id: int, partitions: list[TopicP
             return
         offline = next((each.error for each in described.log_dirs if each.path == to and each.error), None)
         if offline is not None:
-            raise Failure(f"{to} went offline while {counted(len(left), 'replica')} moved there")
+            raise Failure(f"{to} went offline while {counted(len(left), 'replica')} were moving there")
         if time.monotonic() - told_at >= _NEWS_S:
             told_at = time.monotonic()
-            remark(f"{counted(len(left), 'replica')} still on the way")
+            remark(f"{counted(len(left), 'replica')} still moving")
         await asyncio.sleep(_POLL_S)
 
 

@@ -54,7 +54,7 @@ def list_reassignments(
     if json:
         print_json(found)
     elif not found and is_terminal():
-        remark("no partition is on its way")
+        remark("no reassignments are in progress")
 
 
 @app.command(
@@ -70,26 +70,28 @@ def elect(
     topic: Annotated[list[str] | None, _TOPIC] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Of the one --topic; may be repeated."),
+        typer.Option("--partition", "-p", min=0, help="A partition of the single --topic; may be repeated."),
     ] = None,
     all_topics: Annotated[
-        bool, typer.Option("--all-topics", help="Every partition that needs an election.")
+        bool, typer.Option("--all-topics", help="All partitions that need an election.")
     ] = False,
     unclean: Annotated[
         bool,
         typer.Option(
             "--unclean",
-            help="Let a replica lead that is not in sync where no other is left: records get lost.",
+            help="Elect an out-of-sync replica if no in-sync replica is left: records are lost.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask (with --unclean).")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation of --unclean.")] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Elect leaders: the preferred replicas, the first ones, again; or with --unclean any that is alive."""
     texts = _texts(topic, partition, all_topics)
     if unclean and not yes and is_terminal():
-        question = "A replica that was not in sync has not got all records; the others cut theirs. Go on?"
+        question = (
+            "An out-of-sync replica lacks records, and the other replicas truncate theirs to match. Continue?"
+        )
         confirm(question)
     kind = ElectionType.UNCLEAN if unclean else ElectionType.PREFERRED
 
@@ -105,11 +107,13 @@ def elect(
 def _texts(topics: list[str] | None, partitions: list[int] | None, all_topics: bool) -> list[str]:
     """The partitions as ``TOPIC[:0,1]``; none for all."""
     if bool(topics) is all_topics:
-        raise WrongUsage("say which partitions: --topic TOPIC[:0,1] (may be repeated) or --all-topics")
+        raise WrongUsage("specify --topic TOPIC[:0,1] (may be repeated) or --all-topics")
     if not partitions:
         return topics or []
     if topics is None or len(topics) != 1 or ":" in topics[0]:
-        raise WrongUsage("--partition goes with one --topic; or write --topic orders:0,1 --topic payments:2")
+        raise WrongUsage(
+            "--partition requires exactly one --topic; for several, use --topic orders:0,1 --topic payments:2"
+        )
     return [f"{topics[0]}:{','.join(map(str, partitions))}"]
 
 
@@ -158,6 +162,6 @@ def _conclude(
         remark("no partition needs an election")
         return
     spared = f"; {counted(len(idle), 'partition')} needed none" if idle else ""
-    remark(f"elected the leaders of {counted(len(elected), 'partition')}{spared}")
+    remark(f"elected leaders for {counted(len(elected), 'partition')}{spared}")
     failed = [result.error for result in results if result.error is not None and result not in idle]
     report_failures(failed)

@@ -42,29 +42,29 @@ def read_assignment(path: Path) -> dict[TopicPartition, tuple[int, ...]]:
     try:
         file = msgspec.json.decode(content, type=_File)
     except DECODE_ERRORS as error:
-        raise WrongUsage(f"{path} is no reassignment ({error}): write it as {_FORM}") from None
+        raise WrongUsage(f"{path} is not a valid reassignment ({error}): the format is {_FORM}") from None
     if file.version != VERSION:
-        raise WrongUsage(f"{path} has version {file.version}; only version {VERSION} is known")
+        raise WrongUsage(f"{path} has version {file.version}; only version {VERSION} is supported")
     assignment: dict[TopicPartition, tuple[int, ...]] = {}
     for entry in file.partitions:
         partition = TopicPartition(entry.topic, entry.partition)
         _check(entry, partition, path)
         if partition in assignment:
-            raise WrongUsage(f"{path} names {partition} twice: leave one of them out")
+            raise WrongUsage(f"{path} lists {partition} twice: remove one of them")
         assignment[partition] = tuple(entry.replicas)
     if not assignment:
-        raise WrongUsage(f"{path} names no partitions: write it as {_FORM}")
+        raise WrongUsage(f"{path} lists no partitions: the format is {_FORM}")
     return assignment
 
 
 def _check(entry: _Entry, partition: TopicPartition, path: Path) -> None:
     if not entry.replicas:
-        raise WrongUsage(f"{path} names no replicas for {partition}: name at least one broker")
+        raise WrongUsage(f"{path} lists no replicas for {partition}: add at least one broker")
     if len(set(entry.replicas)) < len(entry.replicas):
-        raise WrongUsage(f"{path} names a broker twice for {partition}: {entry.replicas}")
+        raise WrongUsage(f"{path} lists a broker twice for {partition}: {entry.replicas}")
     if any(directory != "any" for directory in entry.log_dirs):
         raise WrongUsage(
-            f'{path} names log directories for {partition}, which is not supported: leave "log_dirs" out '
+            f'{path} sets log directories for {partition}, which is not supported: remove "log_dirs" '
             "(`tidelog log-dirs move` moves replicas between directories)"
         )
 

@@ -60,25 +60,25 @@ def command(
         ),
     ] = None,
     topics: Annotated[
-        str | None, typer.Option("--topics", metavar="TOPIC[,…]", help="Plan for these topics.")
+        str | None, typer.Option("--topics", metavar="TOPIC[,…]", help="The topics to reassign.")
     ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", metavar="ID[,…]", help="The brokers that shall hold them.")
-    ] = None,
+    to: Annotated[str | None, typer.Option("--to", metavar="ID[,…]", help="The target broker ids.")] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="Another number of replicas; with --topics."),
+        typer.Option("--replication-factor", "-r", min=1, help="The new replication factor; with --topics."),
     ] = None,
     execute: Execute = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan only; the default.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan without changing anything; the default.")
+    ] = False,
     cancel: Annotated[
-        bool, typer.Option("--cancel", help="Give up moves under way: of FILE, of --topics, or all.")
+        bool, typer.Option("--cancel", help="Cancel reassignments in progress: of FILE, of --topics, or all.")
     ] = False,
     verify: Annotated[
         bool,
         typer.Option(
             "--verify",
-            help="Say what is still on the way: of FILE, of --topics, or all; if nothing, unthrottle.",
+            help="Show what is still moving: of FILE, of --topics, or all; if nothing, remove the throttle.",
         ),
     ] = False,
     throttle: Annotated[
@@ -86,28 +86,32 @@ def command(
         typer.Option(
             "--throttle",
             metavar="BYTES",
-            help="Copy at most so much a second on each broker, such as 50MB; until the moves are done.",
+            help="Limit the copy rate of each broker, such as 50MB per second, until the moves finish.",
         ),
     ] = None,
-    wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the moves are done.")] = True,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until the reassignment completes.")
+    ] = True,
     backup: Annotated[
         Path | None,
-        typer.Option("--backup", metavar="FILE", help="Write the present assignment here, to go back."),
+        typer.Option(
+            "--backup", metavar="FILE", help="Write the current assignment to this file, for a rollback."
+        ),
     ] = None,
     export: Annotated[
-        Path | None, typer.Option("--export", metavar="FILE", help="Write the plan here.")
+        Path | None, typer.Option("--export", metavar="FILE", help="Write the plan to this file.")
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Move partitions to other brokers. Shows a plan; --execute carries it out and waits for its end."""
     if sum((execute, dry_run, cancel, verify)) > 1:
-        raise WrongUsage("give one of --dry-run, --execute, --verify and --cancel")
+        raise WrongUsage("use only one of --dry-run, --execute, --verify and --cancel")
     rate = None if throttle is None else parse_rate(throttle)
     if rate is not None and not execute:
-        raise WrongUsage("--throttle goes with --execute")
+        raise WrongUsage("--throttle requires --execute")
     if file is not None and (topics is not None or to is not None):
-        raise WrongUsage("give a FILE, or --topics and --to, not both")
+        raise WrongUsage("use either a FILE, or --topics and --to")
     named = None if file is None else read_assignment(file)
     names = _split(topics)
     if cancel:
@@ -121,9 +125,9 @@ def command(
         )
         return
     if named is None and (not names or to is None):
-        raise WrongUsage("say what goes where: a FILE, or --topics TOPIC[,…] with --to ID[,…]")
+        raise WrongUsage("specify a FILE, or --topics TOPIC[,…] with --to ID[,…]")
     if named is not None and replication_factor is not None:
-        raise WrongUsage("--replication-factor goes with --topics; in a FILE, list the replicas")
+        raise WrongUsage("--replication-factor requires --topics; in a FILE, list the replicas")
     brokers = _broker_ids(to)
 
     async def action(cluster: Cluster) -> list[TidelogError]:
@@ -142,9 +146,9 @@ def command(
         _show(before, planned, json=json, backup=backup, export=export)
         changed = {each: replicas for each, replicas in planned.items() if replicas != before[each]}
         if not changed:
-            remark("everything is where it shall be")
+            remark("every partition is already in place")
         elif not execute:
-            remark("nothing was changed: add --execute to do it")
+            remark("nothing was changed: add --execute to apply")
         else:
             return await _execute(admin, before, changed, rate, wait=wait, kept=backup is not None)
         return []
@@ -159,7 +163,7 @@ def _split(text: str | None) -> list[str]:
 def _broker_ids(text: str | None) -> list[int]:
     parts = _split(text)
     if not all(part.isascii() and part.isdecimal() for part in parts):
-        raise WrongUsage(f"--to {text!r} is no list of broker ids: write 1,2,3")
+        raise WrongUsage(f"invalid --to {text!r}: write broker ids as 1,2,3")
     return list(dict.fromkeys(map(int, parts)))
 
 
@@ -167,7 +171,8 @@ def _require_partitions(current: Assignment, planned: Assignment) -> None:
     for partition in sorted(planned):
         if partition not in current:
             raise Failure(
-                f"{partition} does not exist: `tidelog topics describe {partition.topic}` shows what there is"
+                f"{partition} does not exist: run `tidelog topics describe {partition.topic}` to see "
+                "its partitions"
             )
 
 
@@ -176,7 +181,7 @@ async def _racks(admin: AsyncAdmin, brokers: list[int]) -> dict[int, str | None]
     for broker in brokers:
         if broker not in nodes:
             known = ", ".join(map(str, nodes))
-            raise Failure(f"--to names broker {broker}, which is not there: the brokers are {known}")
+            raise Failure(f"--to lists broker {broker}, which does not exist: the brokers are {known}")
     return {broker: nodes[broker].rack for broker in brokers}
 
 
@@ -199,7 +204,10 @@ async def _execute(
     """Move the partitions of ``changed``; returns why some cannot."""
     if not kept:
         way_back = msgspec.json.encode(assignment_json({each: before[each] for each in changed})).decode()
-        remark(f"to go back, `tidelog partitions reassign FILE --execute` with this in a file:\n{way_back}")
+        remark(
+            "to roll back, save this to a file and run `tidelog partitions reassign FILE "
+            f"--execute`:\n{way_back}"
+        )
     try:
         throttled = rate is not None and await set_throttle(admin, before, changed, rate)
     except TidelogError as error:
@@ -210,14 +218,17 @@ async def _execute(
     except BaseException:
         if throttled:
             # The moves may have begun all the same, and must not go on without it.
-            remark(f"the throttle stays: {VERIFY}")
+            remark(f"the throttle is still set: {VERIFY}")
         raise
     errors: list[TidelogError] = [result.error for result in results if result.error is not None]
     begun = {result.partition for result in results if result.error is None}
     if begun and not wait:
-        remark(f"began to move {counted(len(begun), 'partition')}: `tidelog partitions list-reassignments`")
+        remark(
+            f"started to move {counted(len(begun), 'partition')}: run `tidelog partitions "
+            "list-reassignments` to see progress"
+        )
         if throttled:
-            remark(f"the throttle stays: {VERIFY}")
+            remark(f"the throttle is still set: {VERIFY}")
         return errors
     if begun:
         try:
@@ -238,14 +249,14 @@ async def _wait(admin: AsyncAdmin, targets: Assignment) -> None:
         elsewhere = await _elsewhere(admin, targets)
     except BaseException:  # Ctrl-C, or nobody answers any more
         remark(
-            "the moves go on: `tidelog partitions list-reassignments` shows them, "
-            "`tidelog partitions reassign --cancel` gives them up, `--verify` removes a throttle afterwards"
+            "the reassignment continues: `tidelog partitions list-reassignments` shows it, `tidelog "
+            "partitions reassign --cancel` cancels it, `--verify` removes the throttle afterwards"
         )
         raise
     for partition, found in elsewhere.items():
         raise Failure(
-            f"{partition} is on {_ids(found)} and not on {_ids(targets[partition])}: somebody has given up "
-            "its move, or begun another"
+            f"{partition} is on {_ids(found)} and not on {_ids(targets[partition])}: its reassignment "
+            "was cancelled or replaced"
         )
 
 
@@ -312,7 +323,7 @@ async def _verify(
     elif moving:
         print_reassignments([move for _, move in sorted(moving.items())])
     if moving:
-        remark(f"{counted(len(moving), 'partition')} still on the way")
+        remark(f"{counted(len(moving), 'partition')} still moving")
         return []
     if named is not None:
         found = await current_assignment(admin, {each.topic for each in named})
@@ -320,11 +331,11 @@ async def _verify(
             if found.get(partition) != replicas:
                 there = _ids(found.get(partition, ()))
                 failure = Failure(
-                    f"{partition} is on {there} and not on {_ids(replicas)}, and nothing is moving it: "
-                    "`tidelog partitions reassign FILE --execute` does"
+                    f"{partition} is on {there}, not on {_ids(replicas)}, and is not being moved: run "
+                    "`tidelog partitions reassign FILE --execute`"
                 )
                 return [failure, *await remove_throttle(admin)]
-    remark("everything is where it shall be" if named is not None else "nothing is under way")
+    remark("every partition is already in place" if named is not None else "no reassignments are in progress")
     return await remove_throttle(admin)
 
 
@@ -345,7 +356,7 @@ async def _cancel(
     if json:
         print_json([{"topic": each.partition.topic, "partition": each.partition.partition} for each in done])
     if done:
-        remark(f"gave up the moves of {counted(len(done), 'partition')}")
+        remark(f"cancelled the reassignment of {counted(len(done), 'partition')}")
     elif not failed:
-        remark("nothing is under way")
+        remark("no reassignments are in progress")
     return [*failed, *await remove_throttle(admin)]

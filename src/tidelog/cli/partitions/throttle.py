@@ -11,7 +11,7 @@ from tidelog.client.admin._reassignment_plan import Assignment
 from tidelog.client.admin.async_admin import AsyncAdmin
 from tidelog.errors import TidelogError
 
-VERIFY = "`tidelog partitions reassign --verify` removes it when nothing moves"
+VERIFY = "run `tidelog partitions reassign --verify` to remove it once the reassignment completes"
 _RATE = re.compile(r"(\d+)\s*((?:[kmg]i?)?)b?")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -20,7 +20,7 @@ def parse_rate(text: str) -> int:
     """Bytes a second: a number, perhaps with k, M, G (thousands) or Ki, Mi, Gi (1024s) and B behind it."""
     found = _RATE.fullmatch(text.strip().lower())
     if found is None or not int(found[1]):
-        raise WrongUsage(f"--throttle {text!r} is no rate: write bytes a second, such as 50MB or 1000000")
+        raise WrongUsage(f"invalid --throttle {text!r}: write bytes per second, such as 50MB or 1000000")
     return int(found[1]) * _UNITS[found[2]]
 
 
@@ -30,7 +30,9 @@ async def set_throttle(
     """Throttle the moves from ``before`` to ``planned``; whether any is. Raises what is refused."""
     is_set = await replication_throttle.set_throttle(admin, before, planned, bytes_per_second)
     if is_set:
-        remark(f"each broker copies at most {bytes_per_second} bytes a second until the moves are done")
+        remark(
+            f"each broker copies at most {bytes_per_second} bytes per second until the reassignment completes"
+        )
     return is_set
 
 
@@ -42,9 +44,9 @@ async def remove_throttle(admin: AsyncAdmin) -> list[TidelogError]:
         remark(f"a throttle may still be set: {VERIFY}")
         return [error]
     if done.moving:
-        remark(f"the throttle stays: {counted(done.moving, 'partition')} still on the way ({VERIFY})")
+        remark(f"the throttle is still set: {counted(done.moving, 'partition')} still moving ({VERIFY})")
     elif done.errors:
-        remark(f"the throttle is still set in part: {VERIFY}")
+        remark(f"the throttle is still partly set: {VERIFY}")
     elif done.found:
         remark("removed the throttle")
     return list(done.errors)

@@ -59,31 +59,40 @@ class ConsumePlan:
 
 @grouped
 def command(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to read.", show_default=False)],
     num_records: NumRecords = 1_000_000,
     group: Annotated[
         str | None,
-        typer.Option("--group", "-g", help="Read and commit as this group.", show_default="one of its own"),
+        typer.Option("--group", "-g", help="The consumer group.", show_default="one of its own"),
     ] = None,
     from_latest: Annotated[
-        bool, typer.Option("--from-latest", help="Begin at the end where the group has no offsets.")
+        bool,
+        typer.Option(
+            "--from-latest", help="Start at the latest offset if the group has no committed offsets."
+        ),
     ] = False,
     fetch_size: Annotated[
         int | None,
         typer.Option(
-            "--fetch-size", min=1, help="Bytes of a partition to ask for at once.", show_default=str(1 << 20)
+            "--fetch-size",
+            min=1,
+            help="The maximum number of bytes per partition and fetch.",
+            show_default=str(1 << 20),
         ),
     ] = None,
     timeout: Annotated[
-        int, typer.Option("--timeout", metavar="MS", min=1, help="End after so long without records.")
+        int, typer.Option("--timeout", metavar="MS", min=1, help="Stop after this time without records.")
     ] = 10_000,
     show_detailed_stats: Annotated[
-        bool, typer.Option("--show-detailed-stats", help="A line every --reporting-interval, no summary.")
+        bool,
+        typer.Option(
+            "--show-detailed-stats", help="Print a line every --reporting-interval instead of a summary."
+        ),
     ] = False,
     reporting_interval: Annotated[
-        int, typer.Option("--reporting-interval", metavar="MS", min=1, help="How often.")
+        int, typer.Option("--reporting-interval", metavar="MS", min=1, help="The reporting interval.")
     ] = 5000,
-    hide_header: Annotated[bool, typer.Option("--hide-header", help="Leave the heading out.")] = False,
+    hide_header: Annotated[bool, typer.Option("--hide-header", help="Omit the header line.")] = False,
     print_metrics: PrintMetrics = False,
     consumer_property: ConsumerProperty = None,
     json: JsonOutput = False,
@@ -173,8 +182,8 @@ class ConsumeRun:
             metrics = {str(name): value for name, value in figures}
         if self.records < plan.records and not self.stopped:
             remark(
-                f"only {self.records} of {plan.records} records came within {plan.timeout_s * 1000:.0f} ms "
-                "of the last one: --timeout waits longer"
+                f"read only {self.records} of {plan.records} records; no more arrived for "
+                f"{plan.timeout_s * 1000:.0f} ms: increase --timeout to wait longer"
             )
         self._print_summary(ReadFigures(began_s, ended_s, self.bytes, self.records, joining.total_s), metrics)
         return 130 if self.stopped else 0

@@ -41,17 +41,21 @@ _LINE_EVERY = 1000
 def command(
     topic: Annotated[
         str,
-        typer.Argument(metavar="TOPIC", help="A topic that nobody else writes to.", show_default=False),
+        typer.Argument(metavar="TOPIC", help="A topic that no other producer writes to.", show_default=False),
     ],
     num_records: NumRecords = 10_000,
-    record_size: Annotated[int, typer.Option("--record-size", min=1, help="Bytes in a value.")] = 100,
-    acks: Annotated[str, typer.Option("--acks", metavar="1|all", help="What the producer waits for.")] = "1",
+    record_size: Annotated[
+        int, typer.Option("--record-size", min=1, help="The size of a record value in bytes.")
+    ] = 100,
+    acks: Annotated[
+        str, typer.Option("--acks", metavar="1|all", help="The acknowledgement to wait for.")
+    ] = "1",
     client_property: Annotated[
         list[str] | None,
         typer.Option(
             "--client-property",
             metavar="NAME=VALUE",
-            help="An option that producer and consumer both have; may be repeated.",
+            help="A client option for producer and consumer; may be repeated.",
         ),
     ] = None,
     json: JsonOutput = False,
@@ -59,7 +63,7 @@ def command(
 ) -> int:
     """Send records one by one and wait for each to be read again; a missing topic is made. Ctrl-C ends it."""
     if acks not in _ACKS:
-        raise WrongUsage(f"--acks {acks!r}: latency needs an acknowledgement, 1 or all")
+        raise WrongUsage(f"invalid --acks {acks!r}: latency requires an acknowledgement, 1 or all")
     properties = dict(parse_assignments(client_property, "--client-property"))
 
     def options(own: dict[str, object]) -> dict[str, object]:
@@ -126,7 +130,7 @@ async def _place_at_end(consumer: AsyncConsumer, topic: str) -> None:
             raise described.error
         for result in await admin.create_topics([NewTopic(topic, 1)]):
             result.raise_for_error()
-        remark(f"made topic {topic} with 1 partition")
+        remark(f"created topic {topic} with 1 partition")
     partitions = [
         TopicPartition(topic, each.partition) for each in await consumer.partitions_for(topic, _METADATA_S)
     ]
@@ -145,5 +149,5 @@ async def _round_trip(producer: AsyncProducer, consumer: AsyncConsumer, topic: s
     if not records:
         raise Failure(f"a record written to {topic} was not read within {_LOST_S:.0f} s")
     if len(records) > 1 or records[0].value != value:
-        raise Failure(f"somebody else writes to {topic}: name a topic that is used for nothing else")
+        raise Failure(f"another producer writes to {topic}: use a dedicated topic")
     return latency_ms

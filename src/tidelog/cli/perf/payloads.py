@@ -32,7 +32,7 @@ def from_file(path: Path, delimiter: str) -> Payload:
     separator = delimiter.encode()
     parts = [part for part in path.read_bytes().split(separator) if part] if separator else []
     if not parts:
-        raise Failure(f"--payload-file {path} has nothing in it that could be sent, divided by {delimiter!r}")
+        raise Failure(f"--payload-file {path} contains no payload, split by {delimiter!r}")
     chosen = random.Random(0)
 
     def payload(number: int) -> bytes:

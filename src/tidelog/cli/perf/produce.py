@@ -67,7 +67,7 @@ class ProducePlan:
 
 @grouped
 def command(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to write.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to write to.", show_default=False)],
     num_records: NumRecords = 1_000_000,
     record_size: Annotated[
         int | None,
@@ -75,24 +75,34 @@ def command(
     ] = None,
     payload_file: Annotated[
         Path | None,
-        typer.Option("--payload-file", metavar="FILE", help="Send parts of this file, chosen at random."),
+        typer.Option("--payload-file", metavar="FILE", help="Send random payloads from this file."),
     ] = None,
     payload_delimiter: Annotated[
-        str, typer.Option("--payload-delimiter", metavar="TEXT", help="What divides the file's parts.")
+        str,
+        typer.Option(
+            "--payload-delimiter", metavar="TEXT", help="The delimiter of the payloads in the file."
+        ),
     ] = r"\n",
-    payload_monotonic: Annotated[bool, typer.Option("--payload-monotonic", help="Send 0, 1, 2, …")] = False,
+    payload_monotonic: Annotated[
+        bool, typer.Option("--payload-monotonic", help="Send 0, 1, 2, … as values.")
+    ] = False,
     throughput: Annotated[
         float,
-        typer.Option("--throughput", help="At most so many records a second.", show_default="no limit"),
+        typer.Option(
+            "--throughput", help="The maximum number of records per second.", show_default="no limit"
+        ),
     ] = -1.0,
     warmup_records: Annotated[
         int,
         typer.Option(
-            "--warmup-records", min=0, help="Leave these out of a second summary, of the steady state."
+            "--warmup-records",
+            min=0,
+            help="The number of records to exclude from a second, steady-state summary.",
         ),
     ] = 0,
     acks: Annotated[
-        str | None, typer.Option("--acks", metavar="0|1|all", help="What to wait for; default: all.")
+        str | None,
+        typer.Option("--acks", metavar="0|1|all", help="The acknowledgement to wait for; default: all."),
     ] = None,
     codec: Annotated[
         CodecName | None, typer.Option("--codec", "-z", help="Compression; default: none.")
@@ -105,12 +115,12 @@ def command(
         typer.Option(
             "--transaction-duration-ms",
             min=1,
-            help="Write in transactions, and commit after this time.",
+            help="Write in transactions, and commit after this many milliseconds.",
             show_default="3000 with --transactional-id",
         ),
     ] = None,
     reporting_interval: Annotated[
-        int, typer.Option("--reporting-interval", metavar="MS", min=1, help="A line so often.")
+        int, typer.Option("--reporting-interval", metavar="MS", min=1, help="The reporting interval.")
     ] = 5000,
     print_metrics: PrintMetrics = False,
     producer_property: ProducerProperty = None,
@@ -119,11 +129,11 @@ def command(
 ) -> int:
     """Write records as fast as they go, or at a rate, and tell of rates and latencies. Ctrl-C ends it."""
     if acks is not None and acks not in _ACKS:
-        raise WrongUsage(f"--acks {acks!r} is none of 0, 1, all")
+        raise WrongUsage(f"invalid --acks {acks!r}: choose 0, 1 or all")
     if warmup_records >= num_records:
-        raise WrongUsage(f"--warmup-records {warmup_records} leaves nothing of --num-records {num_records}")
+        raise WrongUsage(f"--warmup-records {warmup_records} must be below --num-records {num_records}")
     if throughput == 0:
-        raise WrongUsage("--throughput 0 would send nothing: leave it out for no limit")
+        raise WrongUsage("--throughput must be above 0; omit it for no limit")
     payload = _payload(record_size, payload_file, payload_delimiter, payload_monotonic)
     chosen = {"acks": acks, "compression.type": codec, "transactional.id": transactional_id}
     properties = dict(parse_assignments(producer_property, "--producer-property"))
@@ -148,7 +158,7 @@ def command(
 
 def _payload(size: int | None, file: Path | None, delimiter: str, monotonic: bool) -> Payload:
     if (size is not None) + (file is not None) + monotonic > 1:
-        raise WrongUsage("give one of --record-size, --payload-file and --payload-monotonic")
+        raise WrongUsage("use only one of --record-size, --payload-file and --payload-monotonic")
     if file is not None:
         return from_file(file, unescape(delimiter))
     return numbers if monotonic else random_letters(size or 100)

@@ -16,12 +16,12 @@ def parse_bytes(text: str, option: str) -> float:
     """Bytes a second: 500000, 500kB, 10MB, 1MiB; whole and above 0."""
     found = _AMOUNT.fullmatch(text.strip())
     if found is None:
-        raise WrongUsage(f"{option} {text!r} is no rate: write bytes a second, as 500000, 500kB or 10MiB")
+        raise WrongUsage(f"invalid {option} {text!r}: write bytes per second, such as 500000, 500kB or 10MiB")
     number, unit = float(found[1]), found[2] or ""
     unit = "k" if unit == "K" else unit.replace("ki", "Ki")
     value = number * {**_SIZES, **_BINARY, "": 1}[unit]
     if not 1 <= value < math.inf or value != int(value):
-        raise WrongUsage(f"{option} {text!r} is no rate: write a whole number of bytes a second, 1 or more")
+        raise WrongUsage(f"invalid {option} {text!r}: write a whole number of bytes per second, 1 or more")
     return value
 
 
@@ -33,7 +33,7 @@ def parse_number(text: str, option: str, *, whole: bool = False) -> float:
         value = math.nan
     if not value > 0 or math.isinf(value) or (whole and value != int(value)):
         kind = "whole number" if whole else "number"
-        raise WrongUsage(f"{option} {text!r} is no quota: write a {kind} above 0")
+        raise WrongUsage(f"invalid {option} {text!r}: write a {kind} above 0")
     return value
 
 

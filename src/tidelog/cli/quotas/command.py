@@ -30,16 +30,18 @@ app = typer.Typer()
 PRODUCE, CONSUME = "producer_byte_rate", "consumer_byte_rate"
 REQUESTS, CHANGES, CONNECTIONS = "request_percentage", "controller_mutation_rate", "connection_creation_rate"
 
-User = Annotated[str | None, typer.Option("--user", "-u", metavar="NAME", help="A user, by name.")]
+User = Annotated[str | None, typer.Option("--user", "-u", metavar="NAME", help="A user name.")]
 DefaultUser = Annotated[
-    bool, typer.Option("--default-user", help="Every user who has no quota of his own; each has as much.")
+    bool, typer.Option("--default-user", help="The default for users without their own quota.")
 ]
 Client = Annotated[str | None, typer.Option("--client-id", metavar="ID", help="A client id.")]
 DefaultClient = Annotated[
-    bool, typer.Option("--default-client", help="Every client id that has no quota of its own.")
+    bool, typer.Option("--default-client", help="The default for client ids without their own quota.")
 ]
-Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An IP address, or a host.")]
-DefaultIp = Annotated[bool, typer.Option("--default-ip", help="Every address that has no quota of its own.")]
+Ip = Annotated[str | None, typer.Option("--ip", metavar="ADDRESS", help="An IP address or a host name.")]
+DefaultIp = Annotated[
+    bool, typer.Option("--default-ip", help="The default for IP addresses without their own quota.")
+]
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def list_quotas(
         print_json([{"entity": dict(each.entity), "quotas": dict(each.quotas)} for each in found])
         return
     if not found and is_terminal():
-        remark("There are no such quotas; `tidelog quotas set` makes some.")
+        remark("No matching quotas; run `tidelog quotas set` to add one.")
         return
     rows = [
         (*(_name(each.entity, kind) for kind in (USER, CLIENT_ID, IP)), key, amount_text(key, value))
@@ -94,21 +96,33 @@ def list_quotas(
 def set_quotas(
     whose: EntityOptions = NOBODY,
     produce: Annotated[
-        str | None, typer.Option("--produce", metavar="BYTES", help="Bytes a second to write: 500kB, 10MB.")
+        str | None,
+        typer.Option(
+            "--produce", metavar="BYTES", help="The produce rate in bytes per second, such as 500kB or 10MB."
+        ),
     ] = None,
     consume: Annotated[
-        str | None, typer.Option("--consume", metavar="BYTES", help="Bytes a second to read.")
+        str | None, typer.Option("--consume", metavar="BYTES", help="The fetch rate in bytes per second.")
     ] = None,
     requests: Annotated[
-        str | None, typer.Option("--requests", metavar="PERCENT", help="Share of a broker's time.")
+        str | None,
+        typer.Option(
+            "--requests", metavar="PERCENT", help="The percentage of a broker's request handling time."
+        ),
     ] = None,
     changes: Annotated[
         str | None,
-        typer.Option("--changes", metavar="NUMBER", help="Partitions a second to create or delete."),
+        typer.Option(
+            "--changes", metavar="NUMBER", help="The number of partitions created or deleted per second."
+        ),
     ] = None,
     connections: Annotated[
         str | None,
-        typer.Option("--connections", metavar="NUMBER", help="New connections a second, of an address."),
+        typer.Option(
+            "--connections",
+            metavar="NUMBER",
+            help="The number of new connections per second from an IP address.",
+        ),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -128,7 +142,7 @@ def set_quotas(
         quotas[CONNECTIONS] = parse_number(connections, "--connections", whole=True)
     _check(entity, quotas)
     if not quotas:
-        raise WrongUsage("there is no quota to set: pass --produce, --consume, --requests or --changes")
+        raise WrongUsage("no quota specified: pass --produce, --consume, --requests or --changes")
     shown = ", ".join(f"{key} {amount_text(key, value)}" for key, value in quotas.items() if value)
     with Changes(json=json, quiet=True) as done:
         _alter(connection, entity, quotas)
@@ -144,11 +158,15 @@ def set_quotas(
 @grouped
 def remove_quotas(
     whose: EntityOptions = NOBODY,
-    produce: Annotated[bool, typer.Option("--produce", help="Only that of bytes written.")] = False,
-    consume: Annotated[bool, typer.Option("--consume", help="Only that of bytes read.")] = False,
-    requests: Annotated[bool, typer.Option("--requests", help="Only that of a broker's time.")] = False,
-    changes: Annotated[bool, typer.Option("--changes", help="Only that of partitions.")] = False,
-    connections: Annotated[bool, typer.Option("--connections", help="Only that of connections.")] = False,
+    produce: Annotated[bool, typer.Option("--produce", help="Remove only the produce rate.")] = False,
+    consume: Annotated[bool, typer.Option("--consume", help="Remove only the fetch rate.")] = False,
+    requests: Annotated[bool, typer.Option("--requests", help="Remove only the request percentage.")] = False,
+    changes: Annotated[
+        bool, typer.Option("--changes", help="Remove only the partition mutation rate.")
+    ] = False,
+    connections: Annotated[
+        bool, typer.Option("--connections", help="Remove only the connection rate.")
+    ] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -174,7 +192,7 @@ def remove_quotas(
         gone = [key for key in chosen or known if key in known]
         if not gone:
             raise Failure(
-                f"{entity_text(entity)} has no such quotas: `tidelog quotas list` shows what there is"
+                f"{entity_text(entity)} has no such quotas: run `tidelog quotas list` to see all quotas"
             )
         results = await admin.alter_client_quotas([QuotaAlteration(entity, dict.fromkeys(gone))])
         report_failures([each.error for each in results if each.error is not None])
@@ -202,23 +220,23 @@ def _entity(whose: EntityOptions) -> dict[str, str | None]:
     ):
         default_option = "--default-client" if kind == CLIENT_ID else f"--default-{kind}"
         if name is not None and default:
-            raise WrongUsage(f"{option} and {default_option} exclude each other: pass one of them")
+            raise WrongUsage(f"{option} and {default_option} are mutually exclusive")
         if name == "":
-            raise WrongUsage(f"{option} is empty: name one, or pass {default_option}")
+            raise WrongUsage(f"{option} is empty: specify a name, or pass {default_option}")
         if name is not None or default:
             entity[kind] = name
     if IP in entity and len(entity) > 1:
-        raise WrongUsage("--ip stands alone: quotas of addresses do not know users or client ids")
+        raise WrongUsage("--ip cannot be combined with users or client ids")
     return entity
 
 
 def _check(entity: Entity, quotas: Mapping[str, float | None]) -> None:
     if not entity:
-        raise WrongUsage("whose quotas? Pass --user, --client-id or --ip, or one of the defaults")
+        raise WrongUsage("specify --user, --client-id or --ip, or one of their defaults")
     if IP in entity and quotas.keys() - {CONNECTIONS}:
-        raise WrongUsage("an address has one quota: --connections")
+        raise WrongUsage("an IP address has only one quota: --connections")
     if IP not in entity and CONNECTIONS in quotas:
-        raise WrongUsage("--connections is a quota of addresses: pass --ip or --default-ip")
+        raise WrongUsage("--connections applies to IP addresses: pass --ip or --default-ip")
 
 
 def _name(entity: Entity, kind: str) -> str:

@@ -72,25 +72,26 @@ def command(
     ] = None,
     partition: Annotated[
         list[int] | None,
-        typer.Option("--partition", "-p", min=0, help="Read this partition only; may be repeated."),
+        typer.Option("--partition", "-p", min=0, help="Read only this partition; may be repeated."),
     ] = None,
     max_messages: Annotated[
-        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after so many records.")
+        int | None, typer.Option("--max-messages", "-n", min=1, help="Stop after this number of records.")
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", min=0, help="Stop after so many seconds without records."),
+        typer.Option("--timeout", min=0, help="Stop after this many seconds without records."),
     ] = None,
     until_end: Annotated[
-        bool, typer.Option("--until-end", "-e", help="Stop at the end of what is there now.")
+        bool, typer.Option("--until-end", "-e", help="Stop at the current end of the topic.")
     ] = False,
-    key: Annotated[bool, typer.Option("--key", "-k", help="Print keys before values.")] = False,
-    headers: Annotated[bool, typer.Option("--headers", help="Print headers before values.")] = False,
+    key: Annotated[bool, typer.Option("--key", "-k", help="Print the key before the value.")] = False,
+    headers: Annotated[bool, typer.Option("--headers", help="Print the headers before the value.")] = False,
     meta: Annotated[
-        bool, typer.Option("--meta", help="Print partition, offset and timestamp before values.")
+        bool, typer.Option("--meta", help="Print partition, offset and timestamp before the value.")
     ] = False,
     separator: Annotated[
-        str, typer.Option("--separator", metavar="TEXT", help=r"Between these parts; \t is a tab.")
+        str,
+        typer.Option("--separator", metavar="TEXT", help=r"The separator between these parts; \t is a tab."),
     ] = r"\t",
     json: Annotated[
         bool,
@@ -101,7 +102,7 @@ def command(
         typer.Option(
             "--isolation",
             "--isolation-level",
-            help="Whether to read open and aborted transactions; default: read_uncommitted.",
+            help="Whether to include records of open and aborted transactions; default: read_uncommitted.",
         ),
     ] = None,
     group: Annotated[
@@ -110,7 +111,7 @@ def command(
             "--group",
             "-g",
             metavar="GROUP",
-            help="Read as a member of this group, from where it has got to, and commit what was printed.",
+            help="Read as a member of this group, from its committed offsets, and commit what is printed.",
         ),
     ] = None,
     consumer_property: ConsumerProperty = None,
@@ -118,7 +119,7 @@ def command(
 ) -> None:
     """Print the records of a topic. Follows the topic until Ctrl-C, unless an option says when to stop."""
     if from_beginning and offset is not None:
-        raise WrongUsage("give either --offset or --from-beginning, not both")
+        raise WrongUsage("use either --offset or --from-beginning, not both")
     start = EARLIEST if from_beginning else parse_start_offset(offset or "latest")
     chosen = {"isolation.level": isolation, "group.id": group}
     properties = dict(parse_assignments(consumer_property, "--consumer-property"))
@@ -145,11 +146,11 @@ def _start_in_group(
     options: dict[str, object], start: StartOffset, partitions: list[int] | None, *, from_options: bool
 ) -> None:
     if partitions:
-        raise WrongUsage("a group divides the partitions itself: leave out --partition or --group")
+        raise WrongUsage("a group assigns partitions itself: use either --partition or --group")
     if start.reset_policy is None:
         raise WrongUsage(
-            "a group starts from its committed offsets: with --group only --offset earliest and latest say "
-            "where to begin if there are none; `tidelog groups reset-offsets` moves them"
+            "a group starts from its committed offsets: --group allows only --offset earliest and "
+            "latest, for partitions without one; run `tidelog groups reset-offsets` to move them"
         )
     if from_options:
         options["auto.offset.reset"] = start.reset_policy
@@ -246,7 +247,7 @@ class Reading:
     def _check_trouble(consumer: AsyncConsumer) -> None:
         trouble = consumer.ongoing_error()
         if trouble is not None and trouble[0] > _PATIENCE_S:
-            raise Failure(f"nothing could be read for {trouble[0]:.0f} s: {trouble[1]}")
+            raise Failure(f"no records could be read for {trouble[0]:.0f} s: {trouble[1]}")
 
     def _print(
         self,

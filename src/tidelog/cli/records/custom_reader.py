@@ -26,7 +26,9 @@ def custom_reader(name: str, properties: Mapping[str, str]) -> RecordReader:
     try:
         reader.configure(properties)
     except (Exception, SystemExit) as error:
-        raise Failure(f"--reader: {name} refuses its properties ({type(error).__name__}: {error})") from error
+        raise Failure(
+            f"--reader: {name} rejected its properties ({type(error).__name__}: {error})"
+        ) from error
     return reader
 
 
@@ -64,17 +66,17 @@ def _check(record: InputRecord) -> None:
     for name in ("value", "key"):
         found = getattr(record, name)
         if not isinstance(found, bytes | None):
-            raise TypeError(f"{name} of an InputRecord is bytes or None, not {type(found).__name__}")
+            raise TypeError(f"{name} of an InputRecord must be bytes or None, got {type(found).__name__}")
     for name in ("partition", "timestamp"):
         found = getattr(record, name)
         if not isinstance(found, int | None):
-            raise TypeError(f"{name} of an InputRecord is an int or None, not {type(found).__name__}")
+            raise TypeError(f"{name} of an InputRecord must be an int or None, got {type(found).__name__}")
     for header in record.headers if isinstance(record.headers, list | tuple) else (record.headers,):
         match header:
             case (str(), bytes() | None):
                 continue
         raise TypeError(
-            f"headers of an InputRecord are a list of pairs of a name and bytes, got {header!r:.80}"
+            f"headers of an InputRecord must be a list of (name, bytes) pairs, got {header!r:.80}"
         )
 
 

@@ -69,7 +69,11 @@ def command(
     ] = False,
     key_separator: Annotated[
         str | None,
-        typer.Option("--key-separator", metavar="TEXT", help=r"Lines are KEY TEXT VALUE; \t is a tab."),
+        typer.Option(
+            "--key-separator",
+            metavar="TEXT",
+            help=r"Split each line into key and value at TEXT; \t is a tab.",
+        ),
     ] = None,
     key: Annotated[str | None, typer.Option("--key", metavar="TEXT", help="The key of every record.")] = None,
     header: Annotated[
@@ -80,13 +84,19 @@ def command(
     ] = None,
     null: Annotated[
         str | None,
-        typer.Option("--null", metavar="TEXT", help="Keys and values equal to TEXT are sent as null."),
+        typer.Option("--null", metavar="TEXT", help="Send keys and values equal to TEXT as null."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Default: by key, else sticky.")
+        int | None,
+        typer.Option("--partition", "-p", min=0, help="The partition; default: by key, otherwise sticky."),
     ] = None,
     timestamp: Annotated[
-        str | None, typer.Option("--timestamp", metavar="TIME", help="Milliseconds or ISO; default: now.")
+        str | None,
+        typer.Option(
+            "--timestamp",
+            metavar="TIME",
+            help="The record timestamp, in milliseconds or ISO format; default: now.",
+        ),
     ] = None,
     codec: Annotated[
         CodecName | None, typer.Option("--codec", "-z", help="Compression; default: none.")
@@ -96,11 +106,14 @@ def command(
         typer.Option(
             "--acks",
             metavar="0|1|all",
-            help="What to wait for; default: all, and then a retry writes nothing twice.",
+            help="The acknowledgement to wait for; default: all, with retries that never duplicate records.",
         ),
     ] = None,
     round_robin: Annotated[
-        bool, typer.Option("--round-robin", help="Spread records without key one by one over all partitions.")
+        bool,
+        typer.Option(
+            "--round-robin", help="Distribute records without a key over all partitions, one by one."
+        ),
     ] = False,
     reader: Annotated[
         str | None,
@@ -118,16 +131,16 @@ def command(
         ),
     ] = None,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Print partition and offset of every record.")
+        bool, typer.Option("--verbose", "-v", help="Print the partition and offset of every record.")
     ] = False,
     producer_property: ProducerProperty = None,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Write records to a topic: one per line of stdin or of a file."""
     if acks is not None and acks not in _ACKS:
-        raise WrongUsage(f"--acks {acks!r} is none of 0, 1, all")
+        raise WrongUsage(f"invalid --acks {acks!r}: choose 0, 1 or all")
     if json and key_separator is not None:
-        raise WrongUsage("with --json the key is in the objects: leave --key-separator out")
+        raise WrongUsage("with --json, the key is in the objects: omit --key-separator")
     custom = _custom_reader(
         reader,
         reader_property,
@@ -193,7 +206,7 @@ def _custom_reader(
     """The reader that ``--reader`` names; ``others`` are options about lines, which it replaces."""
     if name is None:
         if properties:
-            raise WrongUsage("--reader-property is for a class of your own: add --reader MODULE:CLASS")
+            raise WrongUsage("--reader-property requires --reader MODULE:CLASS")
         return None
     wrong = [each for each, is_given in others.items() if is_given]
     if wrong:
@@ -225,7 +238,7 @@ async def _read_by(reader: RecordReader, fd: int) -> AsyncIterator[NumberedRecor
             number += 1
             yield f"record {number}", record
     except ReaderError as error:
-        raise BadLine(f"the reader failed behind record {number}: {error}") from error
+        raise BadLine(f"the reader failed after record {number}: {error}") from error
 
 
 class RoundRobin:
@@ -288,7 +301,7 @@ class Sending:
         finally:
             await producer.close()
         if bad_line is not None and self._failed is None:
-            raise Failure(f"{bad_line} ({counted(self.acknowledged, 'record')} before it written)")
+            raise Failure(f"{bad_line} ({counted(self.acknowledged, 'record')} written before it)")
         if self._failed is not None:
             at, why = self._failed
             raise Failure(f"{at}: {sentence(why)} ({counted(self.acknowledged, 'record')} written)")
@@ -345,7 +358,7 @@ def line_parser(key_separator: str | None, null: str | None) -> LineParser:
         if separator is not None:
             key, found, line = line.partition(separator)
             if not found:
-                raise ValueError(f"there is no key separator {key_separator!r}")
+                raise ValueError(f"no key separator {key_separator!r} in the line")
         return InputRecord(
             None if nothing is not None and line == nothing else line,
             None if nothing is not None and key == nothing else key,
@@ -358,7 +371,7 @@ def _parse_json(line: bytes) -> InputRecord:
     try:
         fields = msgspec.json.decode(line)
     except DECODE_ERRORS as error:
-        raise ValueError(f"this is no JSON: {error}") from None
+        raise ValueError(f"invalid JSON: {error}") from None
     if not isinstance(fields, dict):
         raise ValueError('every line must be an object such as {"value": "hello"}')
     if "value" not in fields and "value_base64" not in fields:

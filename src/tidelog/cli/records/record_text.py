@@ -35,8 +35,8 @@ def bytes_from_json(name: str, fields: Mapping[str, object]) -> bytes | None:
         try:
             return base64.b64decode(encoded, validate=True)
         except binascii.Error:
-            raise ValueError(f"{name}_base64 is no base64") from None
-    raise ValueError(f"give {name} as a string or null, or {name}_base64, and not both")
+            raise ValueError(f"{name}_base64 is not valid Base64") from None
+    raise ValueError(f"use either {name} (a string or null) or {name}_base64, not both")
 
 
 def headers_to_json(headers: Sequence[RecordHeader]) -> list[dict[str, str | None]]:

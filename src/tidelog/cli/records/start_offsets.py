@@ -53,7 +53,7 @@ def parse_start_offset(text: str) -> StartOffset:
     digits = text.removeprefix("-")
     if not digits.isascii() or not digits.isdigit():
         raise WrongUsage(
-            f"--offset {text!r} is no place: write earliest, latest, 42, -10 or @2024-05-01T12:00:00Z"
+            f"invalid --offset {text!r}: write earliest, latest, 42, -10 or @2024-05-01T12:00:00Z"
         )
     return StartOffset(last=int(digits)) if text.startswith("-") else StartOffset(offset=int(digits))
 
@@ -86,5 +86,5 @@ def _check_offset(partition: TopicPartition, offset: int, first: int, end: int) 
     if not first <= offset <= end:
         raise KafkaError(
             ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"partition {partition} holds offsets {first} to {end}, not {offset}",
+            f"partition {partition} has offsets {first} to {end}, not {offset}",
         )

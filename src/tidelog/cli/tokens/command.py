@@ -23,7 +23,7 @@ from tidelog.security.principal import parse_principal
 
 app = typer.Typer()
 
-TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help="The token's id.")]
+TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help="The token id.")]
 
 
 @app.command(
@@ -38,22 +38,34 @@ TokenId = Annotated[str, typer.Argument(metavar="TOKEN", help="The token's id.")
 def create_token(
     owner: Annotated[
         str | None,
-        typer.Option("--owner", metavar="User:NAME", help="Whose token; yours unless you have the right."),
+        typer.Option(
+            "--owner",
+            metavar="User:NAME",
+            help="The token's owner; default: you. Other owners require permission.",
+        ),
     ] = None,
     renewer: Annotated[
         list[str] | None,
-        typer.Option("--renewer", metavar="User:NAME", help="Who else may renew and end it; repeatable."),
+        typer.Option(
+            "--renewer",
+            metavar="User:NAME",
+            help="A principal that may also renew and expire the token; may be repeated.",
+        ),
     ] = None,
     max_life: Annotated[
         str | None,
         typer.Option(
-            "--max-life", metavar="DURATION", help="How long it may be renewed: P7D, PT12H; or the broker's."
+            "--max-life",
+            metavar="DURATION",
+            help="The maximum lifetime, such as P7D or PT12H; default: set by the broker.",
         ),
     ] = None,
     to: Annotated[
         Path | None,
         typer.Option(
-            "--to", metavar="FILE", help="Write a properties file that logs in by it; show nothing."
+            "--to",
+            metavar="FILE",
+            help="Write a properties file that authenticates with the token, instead of showing it.",
         ),
     ] = None,
     json: JsonOutput = False,
@@ -81,7 +93,10 @@ def create_token(
         text = printable(str(value))
         print(f"{name:<10}{text}" if is_terminal() else f"{name}\t{text}")
     if to is None and is_terminal():
-        remark("Log in by SCRAM with the token as user name, this password and tokenauth=true; keep it safe.")
+        remark(
+            "Authenticate with SCRAM, the token id as user name, this password and tokenauth=true. "
+            "Keep the password safe."
+        )
 
 
 @app.command("list", epilog=examples("tidelog tokens list", "tidelog tokens list --owner User:alice --json"))
@@ -89,7 +104,7 @@ def create_token(
 def list_tokens(
     owner: Annotated[
         list[str] | None,
-        typer.Option("--owner", metavar="User:NAME", help="Only tokens of this user; repeatable."),
+        typer.Option("--owner", metavar="User:NAME", help="Only tokens of this owner; may be repeated."),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -102,7 +117,7 @@ def list_tokens(
         print_json([_as_json(token) for token in tokens])
         return
     if not tokens and is_terminal():
-        remark("There is no token that you may know of; `tidelog tokens create` makes one.")
+        remark("No tokens visible to you; run `tidelog tokens create` to create one.")
         return
     rows = [
         (
@@ -129,7 +144,11 @@ def renew_token(
     token: TokenId,
     period: Annotated[
         str | None,
-        typer.Option("--for", metavar="DURATION", help="For how long from now: P1D, PT12H; or the broker's."),
+        typer.Option(
+            "--for",
+            metavar="DURATION",
+            help="The renewal period, such as P1D or PT12H; default: set by the broker.",
+        ),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -151,7 +170,10 @@ def renew_token(
 def expire_token(
     token: TokenId,
     period: Annotated[
-        str | None, typer.Option("--in", metavar="DURATION", help="How long from now; at once unless given.")
+        str | None,
+        typer.Option(
+            "--in", metavar="DURATION", help="The time until expiry, such as PT10M; default: immediately."
+        ),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -171,7 +193,8 @@ async def _existing(admin: AsyncAdmin, token_id: str) -> DelegationToken:
         if each.token_id == token_id:
             return each
     raise Failure(
-        f"there is no token {token_id} that you may know of: `tidelog tokens list` shows those that there are"
+        f"token {token_id} does not exist or is not visible to you: run `tidelog tokens list` to see "
+        "your tokens"
     )
 
 
@@ -179,7 +202,7 @@ def _tell_end(token_id: str, expires_ms: int, *, json: bool) -> None:
     if json:
         print_json({"token": token_id, "expires_ms": expires_ms})
         return
-    remark(f"Token {token_id} ends at {time_text(expires_ms)}.")
+    remark(f"Token {token_id} expires at {time_text(expires_ms)}.")
 
 
 def _principal(text: str, option: str) -> str:
@@ -192,7 +215,7 @@ def _principal(text: str, option: str) -> str:
 def _duration_ms(text: str, option: str) -> int:
     duration_ms = parse_duration_ms(text, option)
     if duration_ms <= 0:
-        raise WrongUsage(f"{option} {text!r} is no time from now on: write P1D, PT12H, PT10M or milliseconds")
+        raise WrongUsage(f"invalid {option} {text!r}: write P1D, PT12H, PT10M or milliseconds")
     return duration_ms
 
 

@@ -23,13 +23,13 @@ def check_login_file(path: Path, options: Mapping[str, object]) -> None:
     """Refuse, before a token is made, what no token could log in with or be written to."""
     if not str(options.get("security.protocol", "")).upper().startswith("SASL"):
         raise Failure(
-            "--to writes a login for the listener that this command uses, and that is none on which one logs "
-            "in: name one with security.protocol=SASL_SSL in --command-config"
+            "--to writes credentials for the listener that this command uses, which has no "
+            "authentication: set security.protocol=SASL_SSL in --command-config"
         )
     if path.exists():
-        raise Failure(f"{path} exists already: choose another name, or remove it")
+        raise Failure(f"{path} already exists: choose another name, or remove it")
     if not path.absolute().parent.is_dir():
-        raise Failure(f"there is no directory {path.absolute().parent}: make it first")
+        raise Failure(f"directory {path.absolute().parent} does not exist: create it first")
 
 
 def write_login_file(path: Path, token: DelegationToken, options: Mapping[str, object]) -> None:

@@ -51,17 +51,18 @@ _TABLE_GAP = 3
 @grouped
 def command(
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.2, max=3600.0, help="Seconds between two looks.")
+        float, typer.Option("--interval", "-i", min=0.2, max=3600.0, help="The refresh interval in seconds.")
     ] = 2.0,
     once: Annotated[
-        bool, typer.Option("--once", help="Print one picture, of one interval, and end; the way in pipes.")
+        bool,
+        typer.Option("--once", help="Print one sample, of one interval, and exit; the default in pipes."),
     ] = False,
-    internal: Annotated[
-        bool, typer.Option("--internal", help="Show internal topics and groups, too.")
-    ] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics and groups.")] = False,
     json: Annotated[
         bool,
-        typer.Option("--json", help="Print an object per interval, one a line; with --once a single one."),
+        typer.Option(
+            "--json", help="Print one JSON object per line and interval; with --once, a single one."
+        ),
     ] = False,
     metrics: Metrics = None,
     connection: Connection = DEFAULT_CONNECTION,
@@ -244,7 +245,7 @@ def print_load(load: ClusterLoad) -> None:
             right=[column.name for column in section.columns if column.number],
         )
     if people and load.unwatched and load.requests:
-        remark(f"requests and throttled clients are not of all brokers: {load.unwatched}")
+        remark(f"requests and throttled clients do not cover all brokers: {load.unwatched}")
     for problem in load.problems:
         remark(problem)
 

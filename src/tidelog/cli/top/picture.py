@@ -157,9 +157,9 @@ def _health(frame: Frame, load: ClusterLoad) -> Text | None:
     """What is wrong, in one line; None where nothing is."""
     told: list[str] = []
     if frame.trouble:
-        told.append(f"no news for {frame.age_s:.0f} s: {frame.trouble}")
+        told.append(f"no data for {frame.age_s:.0f} s: {frame.trouble}")
     elif frame.age_s > frame.due_s:
-        told.append(f"no news for {frame.age_s:.0f} s: not all brokers have answered yet")
+        told.append(f"no data for {frame.age_s:.0f} s: not all brokers have responded yet")
     down = [str(each.id) for each in load.brokers if not each.alive]
     if down:
         told.append(f"broker {', '.join(down)} is down")

@@ -158,7 +158,7 @@ async def _told_soon(admin: AsyncAdmin, broker: int, led: list[TopicPartition]) 
             told = await _told(admin, [broker], led)
     except (TimeoutError, TidelogError):
         told = _Report()
-    return told if told.log_dirs else _Report(problems=[f"broker {broker} does not answer"])
+    return told if told.log_dirs else _Report(problems=[f"broker {broker} does not respond"])
 
 
 async def _watched(pages: BrokerPages, silent: Collection[int]) -> Watched:
@@ -172,7 +172,7 @@ async def _log_dirs(admin: AsyncAdmin, brokers: Collection[int]) -> tuple[list[B
     try:
         found = list((await admin.describe_log_dirs(brokers)).values())
     except TidelogError as error:
-        return [], [f"log directories are not told: {sentence(error)}"]
+        return [], [f"cannot read log directories: {sentence(error)}"]
     return found, _log_dir_problems(found)
 
 

@@ -127,7 +127,7 @@ def sections(load: ClusterLoad, *, for_people: bool) -> list[Section]:
             _QUERIES,
             [_query(each, number) for each in load.queries],
             frozenset(at for at, each in enumerate(load.queries) if each.error),
-            nothing="no query tells of itself",
+            nothing="no Spark queries reported",
         ),
         Section(
             "Slowest requests",

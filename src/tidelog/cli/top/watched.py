@@ -82,9 +82,9 @@ class Watched:
         """Why there is less than all, in a few words; empty if there is all."""
         told = list(self.reasons)
         if self.silent and not self.requests:
-            told.append(f"no broker tells ({_METRICS})")
+            told.append(f"no broker reports them ({_METRICS})")
         elif self.silent:
-            told.append(f"broker {', '.join(map(str, self.silent))} does not tell ({_METRICS})")
+            told.append(f"broker {', '.join(map(str, self.silent))} does not report them ({_METRICS})")
         return "; ".join(told)
 
 
@@ -96,7 +96,7 @@ def _told(
         try:
             found[broker] = msgspec.convert(page.get(name), rows)
         except msgspec.ValidationError as error:
-            unreadable.append(f"what broker {broker} tells at /{name} cannot be read: {error}")
+            unreadable.append(f"cannot read /{name} of broker {broker}: {error}")
     return found
 
 

@@ -30,10 +30,10 @@ from tidelog.ids import uuid_to_text
 
 app = typer.Typer()
 
-Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.", show_default=False)]
+Names = Annotated[list[str], typer.Argument(metavar="TOPIC", help="The topic names.", show_default=False)]
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A config of the topic; may be repeated."),
+    typer.Option("--config", "-c", metavar="NAME=VALUE", help="A topic config; may be repeated."),
 ]
 
 
@@ -47,15 +47,25 @@ def create(
     topics: Names,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, max=2**31 - 1, help="Default: the broker's num.partitions."),
+        typer.Option(
+            "--partitions",
+            min=1,
+            max=2**31 - 1,
+            help="The number of partitions; default: the broker's num.partitions.",
+        ),
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", min=1, help="Default: default.replication.factor."),
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="The replication factor; default: default.replication.factor.",
+        ),
     ] = None,
     config: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Leave topics alone that exist already.")
+        bool, typer.Option("--if-not-exists", help="Ignore topics that already exist.")
     ] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -98,7 +108,7 @@ async def _create(
 @app.command("list", epilog=examples("tidelog topics list --json"))
 @grouped
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Show internal topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
@@ -149,15 +159,19 @@ def describe(
 @app.command(epilog=examples("tidelog topics alter orders --partitions 12 -c retention.ms=3600000"))
 @grouped
 def alter(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Name of a topic.", show_default=False)],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic name.", show_default=False)],
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", min=1, max=2**31 - 1, help="New number; it can only grow."),
+        typer.Option(
+            "--partitions", min=1, max=2**31 - 1, help="The new number of partitions; it can only increase."
+        ),
     ] = None,
     config: Configs = None,
     delete_config: Annotated[
         list[str] | None,
-        typer.Option("--delete-config", metavar="NAME", help="Back to the default; may be repeated."),
+        typer.Option(
+            "--delete-config", metavar="NAME", help="Reset a config to its default; may be repeated."
+        ),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -166,7 +180,7 @@ def alter(
     ops = [AlterConfigOp(name, value) for name, value in parse_assignments(config, "--config")]
     ops += [AlterConfigOp(name, None, AlterConfigOpType.DELETE) for name in delete_config or []]
     if partitions is None and not ops:
-        raise WrongUsage("nothing to alter: give --partitions, --config or --delete-config")
+        raise WrongUsage("nothing to alter: specify --partitions, --config or --delete-config")
 
     async def action(cluster: Cluster) -> None:
         admin = AsyncAdmin.of(cluster)
@@ -184,7 +198,7 @@ def alter(
             for result in await admin.create_partitions({topic: partitions}):
                 result.raise_for_error()
             done.add(
-                f"topic {topic} has {counted(partitions, 'partition')} now",
+                f"topic {topic} now has {counted(partitions, 'partition')}",
                 topic=topic,
                 partitions=partitions,
             )
@@ -197,16 +211,14 @@ def alter(
 @grouped
 def delete(
     topics: Names,
-    if_exists: Annotated[
-        bool, typer.Option("--if-exists", help="Pass over topics that do not exist.")
-    ] = False,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="Ignore topics that do not exist.")] = False,
     yes: Yes = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
 ) -> None:
     """Delete topics with everything in them. Asks first on a terminal."""
     if not yes and is_terminal():
-        question = f"Delete {', '.join(topics)} with all records?"
+        question = f"Delete {', '.join(topics)} and all their records?"
         confirm(question)
     results = with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).delete_topics(topics))
     with Changes(json=json) as done:

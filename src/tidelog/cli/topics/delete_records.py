@@ -87,21 +87,25 @@ def command(
         ),
     ] = None,
     before_offset: Annotated[
-        int | None, typer.Option("--before-offset", min=0, help="Delete what comes before this offset.")
+        int | None, typer.Option("--before-offset", min=0, help="Delete records before this offset.")
     ] = None,
     before: Annotated[
         str | None,
-        typer.Option("--before", metavar="TIME", help="Delete what was written before; ISO or milliseconds."),
+        typer.Option(
+            "--before", metavar="TIME", help="Delete records before this time; ISO format or milliseconds."
+        ),
     ] = None,
     older_than: Annotated[
-        str | None, typer.Option("--older-than", metavar="P7D", help="Delete what is older than this.")
+        str | None, typer.Option("--older-than", metavar="P7D", help="Delete records older than this.")
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", "-a", help="Delete all that is there now.")] = False,
+    everything: Annotated[bool, typer.Option("--all", "-a", help="Delete all current records.")] = False,
     from_file: Annotated[
         Path | None,
-        typer.Option("--from-file", metavar="FILE", help="Offsets in the form of kafka-delete-records."),
+        typer.Option(
+            "--from-file", metavar="FILE", help="A file with offsets, in the format of kafka-delete-records."
+        ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be deleted.")] = False,
     yes: Yes = False,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -111,8 +115,8 @@ def command(
     target = _target(before_offset, before, older_than, everything)
     if (named is None) is (target is None) or (named is None) is not bool(topics):
         raise WrongUsage(
-            "say what goes: topics with one of --before-offset, --before, --older-than and --all, "
-            "or --from-file alone"
+            "specify topics with one of --before-offset, --before, --older-than and --all, or "
+            "--from-file alone"
         )
 
     async def action(cluster: Cluster) -> None:
@@ -137,7 +141,7 @@ def _target(
     before_offset: int | None, before: str | None, older_than: str | None, everything: bool
 ) -> Target | None:
     if sum((before_offset is not None, before is not None, older_than is not None, everything)) > 1:
-        raise WrongUsage("give one of --before-offset, --before, --older-than and --all")
+        raise WrongUsage("use only one of --before-offset, --before, --older-than and --all")
     if before_offset is not None:
         return Target(offset=before_offset)
     if before is not None:
@@ -152,19 +156,21 @@ def read_offsets(path: Path) -> dict[TopicPartition, Target]:
     try:
         file = msgspec.json.decode(path.read_bytes(), type=_File)
     except DECODE_ERRORS as error:
-        raise WrongUsage(f"{path} is no list of offsets ({error}): write it as {_FORM}") from None
+        raise WrongUsage(f"{path} is not a valid list of offsets ({error}): the format is {_FORM}") from None
     if file.version != _VERSION:
-        raise WrongUsage(f"{path} has version {file.version}; only version {_VERSION} is known")
+        raise WrongUsage(f"{path} has version {file.version}; only version {_VERSION} is supported")
     offsets: dict[TopicPartition, Target] = {}
     for entry in file.partitions:
         partition = TopicPartition(entry.topic, entry.partition)
         if partition in offsets:
-            raise WrongUsage(f"{path} names {partition} twice: leave one of them out")
+            raise WrongUsage(f"{path} lists {partition} twice: remove one of them")
         if entry.offset < _ALL:
-            raise WrongUsage(f"{path} has offset {entry.offset} for {partition}: -1 is the end")
+            raise WrongUsage(
+                f"{path} has offset {entry.offset} for {partition}: use 0 or above, or -1 for the end"
+            )
         offsets[partition] = Target(offset=entry.offset)
     if not offsets:
-        raise WrongUsage(f"{path} names no partitions: write it as {_FORM}")
+        raise WrongUsage(f"{path} lists no partitions: the format is {_FORM}")
     return offsets
 
 
@@ -197,9 +203,9 @@ async def _carry_out(admin: AsyncAdmin, plan: list[PlannedDeletion], *, ask: boo
     if not doomed:
         if json:
             print_json([])
-        remark("there is nothing to delete: no record comes before that")
+        remark("nothing to delete: no records before that point")
         return
-    question = f"Delete these records of {counted(len(doomed), 'partition')} for good?"
+    question = f"Permanently delete these records of {counted(len(doomed), 'partition')}?"
     if ask:
         confirm(question)
     results = await admin.delete_records({each.partition: each.before for each in doomed})
@@ -223,7 +229,7 @@ def _print_plan(plan: list[PlannedDeletion]) -> None:
 def _conclude_dry_run(plan: list[PlannedDeletion], *, json: bool) -> None:
     if json:
         print_json([_as_json(each, None) for each in plan])
-    remark("nothing was deleted: leave --dry-run out to do it")
+    remark("nothing was deleted: omit --dry-run to apply")
 
 
 def _as_json(each: PlannedDeletion, result: DeletedRecords | None) -> dict[str, object]:

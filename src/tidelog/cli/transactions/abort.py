@@ -33,26 +33,33 @@ EPILOG = examples(
 def command(
     transactional_id: Annotated[
         str | None,
-        typer.Option("--transactional-id", metavar="ID", help="Whose open transaction to end."),
+        typer.Option(
+            "--transactional-id", metavar="ID", help="The transactional id whose open transaction to abort."
+        ),
     ] = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Where a transaction hangs.")
+        str | None,
+        typer.Option("--topic", "-t", metavar="TOPIC", help="The topic with the hanging transaction."),
     ] = None,
     partition: Annotated[
-        int | None, typer.Option("--partition", "-p", metavar="N", min=0, help="In which partition.")
+        int | None,
+        typer.Option(
+            "--partition", "-p", metavar="N", min=0, help="The partition with the hanging transaction."
+        ),
     ] = None,
     start_offset: Annotated[
-        int | None, typer.Option("--start-offset", metavar="N", min=0, help="Where it begins.")
+        int | None,
+        typer.Option("--start-offset", metavar="N", min=0, help="The offset where the transaction starts."),
     ] = None,
     producer_id: Annotated[
-        int | None, typer.Option("--producer-id", metavar="ID", min=0, help="Or who wrote it,")
+        int | None, typer.Option("--producer-id", metavar="ID", min=0, help="Alternatively: the producer id,")
     ] = None,
     producer_epoch: Annotated[
-        int | None, typer.Option("--producer-epoch", metavar="N", min=0, help="in which epoch,")
+        int | None, typer.Option("--producer-epoch", metavar="N", min=0, help="the producer epoch,")
     ] = None,
     coordinator_epoch: Annotated[
         int | None,
-        typer.Option("--coordinator-epoch", metavar="N", min=-1, help="and its coordinator's epoch."),
+        typer.Option("--coordinator-epoch", metavar="N", min=-1, help="and the coordinator epoch."),
     ] = None,
     yes: Yes = False,
     json: JsonOutput = False,
@@ -67,21 +74,23 @@ def command(
             or start_offset is not None
             or any(value is not None for value in producer)
         ):
-            raise WrongUsage("--transactional-id says it all: leave out the options that name a place")
+            raise WrongUsage(
+                "--transactional-id is sufficient: omit the options for topic, partition and producer"
+            )
         _abort_by_id(transactional_id, yes, connection, json=json)
         return
     if topic is None or partition is None:
-        raise WrongUsage("say which transaction: --transactional-id, or --topic and --partition")
+        raise WrongUsage("specify --transactional-id, or --topic and --partition")
     place = TopicPartition(topic, partition)
     if start_offset is not None:
         if any(value is not None for value in producer):
-            raise WrongUsage("--start-offset finds the producer itself: leave out the --producer options")
+            raise WrongUsage("--start-offset determines the producer: omit the --producer options")
         _abort_at(place, start_offset, yes, connection, json=json)
         return
     if producer_id is None or producer_epoch is None or coordinator_epoch is None:
         raise WrongUsage(
-            "say which transaction in the partition: --start-offset (Kafka 3.0 and later), "
-            "or --producer-id, --producer-epoch and --coordinator-epoch"
+            "specify --start-offset (Kafka 3.0 and later), or --producer-id, --producer-epoch and "
+            "--coordinator-epoch"
         )
     # A partition that has never seen a marker of the producer shows -1: 0 is at most any coordinator's epoch.
     marker = AbortMarker(place, producer_id, producer_epoch, max(coordinator_epoch, 0))
@@ -134,8 +143,8 @@ def _abort_at(
             return
     begins = [str(each.txn_start_offset) for each in found.producers if each.txn_start_offset is not None]
     raise Failure(
-        f"no open transaction begins at offset {start_offset} of {place}; "
-        + (f"there are some at {', '.join(begins)}" if begins else "there is none at all")
+        f"no open transaction starts at offset {start_offset} of {place}; "
+        + (f"open transactions start at {', '.join(begins)}" if begins else "there are no open transactions")
     )
 
 
@@ -148,10 +157,10 @@ def _write(marker: AbortMarker, yes: bool, connection: Connection, *, json: bool
     owner = with_cluster(connection, lambda cluster: _owner(AsyncAdmin.of(cluster), marker))
     if owner is not None:
         remark(
-            f"it does not hang: transactional id {owner!r} has it open, and "
-            f"`tidelog transactions abort --transactional-id {printable(owner)}` ends it in all partitions"
+            f"the transaction is not hanging: transactional id {owner!r} has it open; run `tidelog "
+            f"transactions abort --transactional-id {printable(owner)}` to abort it in all partitions"
         )
-    _ask("Write an abort marker, past its coordinator?", yes)
+    _ask("Write an abort marker, bypassing the coordinator?", yes)
     with_cluster(connection, lambda cluster: AsyncAdmin.of(cluster).abort_transaction(marker))
     with Changes(json=json) as done:
         done.add(

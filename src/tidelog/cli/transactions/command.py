@@ -46,19 +46,23 @@ _OPEN = (
 def list_transactions(
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", "-s", metavar="STATE[,…]", help="Only ids in these states."),
+        typer.Option("--state", "-s", metavar="STATE[,…]", help="Only ids in this state; may be repeated."),
     ] = None,
     longer_than: Annotated[
         str | None,
-        typer.Option("--longer-than", metavar="PT10M", help="Only transactions open for longer."),
+        typer.Option("--longer-than", metavar="PT10M", help="Only transactions open for longer than this."),
     ] = None,
     producer_id: Annotated[
         list[int] | None,
-        typer.Option("--producer-id", metavar="ID", help="Only of this producer; may be repeated."),
+        typer.Option("--producer-id", metavar="ID", help="Only this producer id; may be repeated."),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option("--pattern", metavar="REGEX", help="Only transactional ids that match as a whole."),
+        typer.Option(
+            "--pattern",
+            metavar="REGEX",
+            help="Only transactional ids that fully match this regular expression.",
+        ),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -94,7 +98,7 @@ def list_transactions(
         )
     elif not found and not listed.errors and is_terminal():
         filtered = states or longer_than or producer_id or pattern
-        remark("no transactional id is like that" if filtered else "there are no transactional ids yet")
+        remark("no transactional ids match" if filtered else "there are no transactional ids yet")
     else:
         print_table(
             ("transactional id", "state", "producer id", "coordinator"),
@@ -108,7 +112,7 @@ def _check_pattern(pattern: str | None) -> None:
     try:
         re.compile(pattern or "")
     except re.error as error:
-        raise WrongUsage(f"--pattern {pattern!r} is no regular expression: {error}") from None
+        raise WrongUsage(f"invalid --pattern {pattern!r}: {error}") from None
 
 
 @app.command(epilog=examples("tidelog transactions describe payments-1"))
@@ -187,7 +191,8 @@ def describe_producers(
         int, typer.Argument(metavar="PARTITION", min=0, help="One of its partitions.", show_default=False)
     ],
     broker: Annotated[
-        int | None, typer.Option("--broker", "-B", metavar="ID", help="Ask this replica, not the leader.")
+        int | None,
+        typer.Option("--broker", "-B", metavar="ID", help="Query this replica instead of the leader."),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -201,7 +206,7 @@ def describe_producers(
     if json:
         print_json([_producer_json(found, at) for at in range(len(found.producers))])
     elif not found.producers and is_terminal():
-        remark(f"no idempotent or transactional producer has written to {wanted} lately")
+        remark(f"no idempotent or transactional producer has written to {wanted} recently")
     else:
         print_table(
             _PRODUCER_COLUMNS,

@@ -28,19 +28,21 @@ _COLUMNS = ("topic", "partition", "start offset", "producer id", "epoch", "coord
 @grouped
 def command(
     topic: Annotated[
-        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Search this topic only.")
+        str | None, typer.Option("--topic", "-t", metavar="TOPIC", help="Search only this topic.")
     ] = None,
     partition: Annotated[
         int | None,
-        typer.Option("--partition", "-p", metavar="N", min=0, help="Search this partition of --topic only."),
+        typer.Option("--partition", "-p", metavar="N", min=0, help="Search only this partition of --topic."),
     ] = None,
     broker: Annotated[
-        int | None, typer.Option("--broker", "-B", metavar="ID", help="Search the replicas on this broker.")
+        int | None, typer.Option("--broker", "-B", metavar="ID", help="Search only replicas on this broker.")
     ] = None,
     idle: Annotated[
         str,
         typer.Option(
-            "--idle", metavar="PT15M", help="No record for so long; the longest transaction timeout in use."
+            "--idle",
+            metavar="PT15M",
+            help="The time without records; at least the longest transaction timeout in use.",
         ),
     ] = "PT15M",
     json: JsonOutput = False,
@@ -48,7 +50,7 @@ def command(
 ) -> None:
     """Find transactions that hang: open in a partition, and unknown to their coordinator."""
     if partition is not None and topic is None:
-        raise WrongUsage("--partition needs --topic")
+        raise WrongUsage("--partition requires --topic")
     idle_ms = parse_duration_ms(idle, "--idle")
     found = with_cluster(
         connection,
@@ -67,11 +69,11 @@ def command(
 
 def _advise(found: HangingTransactions) -> None:
     if not found.hanging:
-        remark(f"nothing hangs in {counted(found.searched, 'partition')}")
+        remark(f"no hanging transactions in {counted(found.searched, 'partition')}")
         return
     (topic, index), start = found.hanging[0].partition, found.hanging[0].producer.txn_start_offset
     place = f"--topic {topic} --partition {index} --start-offset {start}"
-    remark(f"end one with `tidelog transactions abort {place}`")
+    remark(f"abort one with `tidelog transactions abort {place}`")
 
 
 def _row(each: OpenTransaction) -> tuple[object, ...]:

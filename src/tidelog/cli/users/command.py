@@ -18,18 +18,18 @@ from tidelog.security.sasl.scram_credential import BY_LABEL, DEFAULT_ITERATIONS,
 
 app = typer.Typer()
 
-User = Annotated[str, typer.Argument(metavar="USER", help="The user's name.")]
+User = Annotated[str, typer.Argument(metavar="USER", help="The user name.")]
 PasswordStdin = Annotated[
-    bool, typer.Option("--password-stdin", help="Read the password from stdin, one line.")
+    bool, typer.Option("--password-stdin", help="Read the password from stdin, as one line.")
 ]
 PasswordEnv = Annotated[
     str | None,
-    typer.Option("--password-env", metavar="NAME", help="Take the password from this environment variable."),
+    typer.Option("--password-env", metavar="NAME", help="Read the password from this environment variable."),
 ]
 Iterations = Annotated[
     int,
     typer.Option(
-        "--iterations", min=4096, max=16384, help="How often the password is hashed: more is slower to guess."
+        "--iterations", min=4096, max=16384, help="The number of hash iterations: more make guessing slower."
     ),
 ]
 
@@ -47,7 +47,7 @@ def list_users(
         print_json([_as_json(user) for user in users])
         return
     if not users and is_terminal():
-        remark("Nobody logs in by SCRAM yet; `tidelog users add NAME` makes a user.")
+        remark("No SCRAM users yet; run `tidelog users add NAME` to add one.")
         return
     rows = [(user.name, one.mechanism, one.iterations) for user in users for one in user.credentials]
     print_table(("user", "mechanism", "iterations"), rows, right=("iterations",))
@@ -62,7 +62,7 @@ def add_user(
     user: User,
     mechanism: Annotated[
         list[str] | None,
-        typer.Option("--mechanism", metavar="SCRAM-…", help="By which; may be repeated."),
+        typer.Option("--mechanism", metavar="SCRAM-…", help="The SCRAM mechanism; may be repeated."),
     ] = None,
     iterations: Iterations = DEFAULT_ITERATIONS,
     password_stdin: PasswordStdin = False,
@@ -78,15 +78,15 @@ def add_user(
         taken = [each for each in chosen if known is not None and each in _labels(known)]
         if taken:
             raise Failure(
-                f"user {user} logs in by {', '.join(taken)} already: `tidelog users passwd {user}` changes "
-                "the password"
+                f"user {user} already has {', '.join(taken)}: run `tidelog users passwd {user}` to "
+                "change the password"
             )
         password = read_password(user, from_stdin=password_stdin, variable=password_env)
         await _set(admin, user, password, chosen, iterations)
 
     with Changes(json=json, quiet=True) as done:
         with_admin(connection, make)
-        done.add(f"User {user} can log in by {', '.join(chosen)}.", user=user, mechanisms=chosen)
+        done.add(f"User {user} can authenticate with {', '.join(chosen)}.", user=user, mechanisms=chosen)
 
 
 @app.command("passwd", epilog=examples("tidelog users passwd alice"))
@@ -110,7 +110,7 @@ def change_password(
     with Changes(json=json, quiet=True) as done:
         mechanisms = with_admin(connection, change)
         done.add(
-            f"User {user} has a new password; connections that are open stay open.",
+            f"User {user} has a new password; open connections are not affected.",
             user=user,
             mechanisms=mechanisms,
         )
@@ -122,7 +122,7 @@ def remove_user(
     user: User,
     mechanism: Annotated[
         list[str] | None,
-        typer.Option("--mechanism", metavar="SCRAM-…", help="Only this one; may be repeated."),
+        typer.Option("--mechanism", metavar="SCRAM-…", help="Only this mechanism; may be repeated."),
     ] = None,
     json: JsonOutput = False,
     connection: Connection = DEFAULT_CONNECTION,
@@ -134,9 +134,7 @@ def remove_user(
         known = await _existing(admin, user)
         lacking = [each for each in chosen if each not in _labels(known)]
         if lacking:
-            raise Failure(
-                f"user {user} does not log in by {', '.join(lacking)}, but by {', '.join(_labels(known))}"
-            )
+            raise Failure(f"user {user} does not have {', '.join(lacking)}, only {', '.join(_labels(known))}")
         mechanisms = chosen or _labels(known)
         results = await admin.alter_user_scram_credentials([ScramDeletion(user, each) for each in mechanisms])
         report_failures([each.error for each in results if each.error is not None])
@@ -170,8 +168,8 @@ async def _existing(admin: AsyncAdmin, user: str) -> ScramUser:
     found = await _known(admin, user)
     if found is None:
         raise Failure(
-            f"there is no user {user} who logs in by SCRAM: `tidelog users list` shows who is there, "
-            f"`tidelog users add {user}` makes one"
+            f"SCRAM user {user} does not exist: run `tidelog users list` to see the users, or "
+            f"`tidelog users add {user}` to add it"
         )
     return found
 
@@ -180,7 +178,7 @@ def _mechanisms(texts: list[str] | None) -> list[str]:
     chosen = [text.upper() for text in texts or ()]
     for label in chosen:
         if label not in BY_LABEL:
-            raise WrongUsage(f"--mechanism {label} is none of {', '.join(BY_LABEL)}")
+            raise WrongUsage(f"invalid --mechanism {label}: choose from {', '.join(BY_LABEL)}")
     return list(dict.fromkeys(chosen))
 
 

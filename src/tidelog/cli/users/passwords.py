@@ -15,22 +15,22 @@ from tidelog.cli.failure import Failure, WrongUsage
 def read_password(user: str, *, from_stdin: bool, variable: str | None) -> str:
     """The new password of ``user``; raises the sentence if there is none."""
     if from_stdin and variable is not None:
-        raise WrongUsage("--password-stdin and --password-env exclude each other: pass one of them")
+        raise WrongUsage("--password-stdin and --password-env are mutually exclusive")
     if variable is not None:
         password = os.environ.get(variable, "")
         if not password:
             raise Failure(
-                f"the environment has no {variable}: set it to the password, or drop --password-env"
+                f"environment variable {variable} is not set: set it to the password, or omit --password-env"
             )
         return password
     if from_stdin:
         password = line_of_stdin()
         if not password:
-            raise Failure("there is no password on stdin: write it there, as one line")
+            raise Failure("no password on stdin: write it as one line")
         return password
     if not sys.stdin.isatty():
         raise WrongUsage(
-            "there is no terminal to ask for the password: pass --password-stdin, or --password-env NAME"
+            "cannot prompt for the password without a terminal: pass --password-stdin, or --password-env NAME"
         )
     return _ask(user)
 
@@ -39,6 +39,6 @@ def _ask(user: str) -> str:
     password = ask_secret(f"Password of {user}: ")
     if not password:
         raise Failure("a password must not be empty: nothing was changed")
-    if ask_secret("The same again: ") != password:
+    if ask_secret("Repeat the password: ") != password:
         raise Failure("the two passwords differ: nothing was changed")
     return password

@@ -62,7 +62,7 @@ def test_what_is_there_is_not_overwritten_unasked(tidelog: Run, tmp_path: Path) 
     (tmp_path / "server.pem").write_text("precious")
     code, _, err = tidelog("certs", "init", tmp_path)
     assert code == 1
-    assert "holds server.pem already" in err
+    assert "already contains server.pem" in err
     assert "--force" in err
     assert (tmp_path / "server.pem").read_text() == "precious"
     assert len(list(tmp_path.iterdir())) == 1

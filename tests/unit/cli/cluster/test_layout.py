@@ -63,7 +63,7 @@ def test_brokers_of_an_earlier_start_are_found_by_their_directories(tmp_path: Pa
 def test_a_port_in_use_is_said_before_anything_starts(tidelog: Tidelog, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(Failure, match=f"port {port} is in use: name another with --port"):
+        with pytest.raises(Failure, match=f"port {port} is in use: choose another with --port"):
             require_free(range(port, port + 1), "--port")
         # Higher ones are no choice for --port: the other brokers come after it.
         if port <= 65_000:
@@ -82,15 +82,15 @@ def test_a_port_of_zookeepers_that_is_in_use_is_refused_before_anything_starts(
             "cluster", "start", "--port", 0, "--zookeeper-port", port, "--data-dir", tmp_path / "data"
         )
     assert (code, out) == (1, "")
-    assert err.startswith(f"error: port {port} is in use: name another with --zookeeper-port")
+    assert err.startswith(f"error: port {port} is in use: choose another with --zookeeper-port")
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
-        (("--port", 40100, "--zookeeper-port", 40102), "one of the brokers' ports"),
-        (("--zookeeper", "zk:2181", "--zookeeper-port", 0), "leave one of them out"),
+        (("--port", 40100, "--zookeeper-port", 40102), "conflicts with the brokers' ports"),
+        (("--zookeeper", "zk:2181", "--zookeeper-port", 0), "use only one of them"),
         (("--zookeeper-port", 70000), "'--zookeeper-port'"),
         (("--zookeeper-port", "two"), "'--zookeeper-port'"),
     ],
@@ -125,7 +125,7 @@ def test_a_file_is_no_data_directory(tidelog: Tidelog, tmp_path: Path) -> None:
     for command in ("cluster", "zookeeper"):
         code, _, err = tidelog(command, "start", "--port", 0, "--data-dir", tmp_path / "file")
         assert code == 1
-        assert "is a file: name a directory" in err
+        assert "is a file: specify a directory" in err
 
 
 def test_without_pyspark_zookeeper_says_what_to_install(

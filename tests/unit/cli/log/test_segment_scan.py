@@ -49,20 +49,20 @@ def test_a_flipped_bit_is_marked_and_the_scan_goes_on() -> None:
 
 def test_offsets_that_go_back_are_marked() -> None:
     problems = [problem for _, problem in scanned(batch(5) + batch(5))]
-    assert problems == [None, "offset 5 where at least 6 was due"]
+    assert problems == [None, "offset 5, expected at least 6"]
 
 
 def test_a_segment_that_starts_below_its_name_is_marked() -> None:
-    assert scanned(batch(3), base_offset=4) == [(0, "offset 3 where at least 4 was due")]
+    assert scanned(batch(3), base_offset=4) == [(0, "offset 3, expected at least 4")]
 
 
 @pytest.mark.parametrize(
     ("tail", "problem"),
     [
-        (batch(1)[:-1], f"the batch needs {len(batch(1))} bytes and {len(batch(1)) - 1} are there"),
+        (batch(1)[:-1], f"the batch needs {len(batch(1))} bytes, but only {len(batch(1)) - 1} are left"),
         (batch(1)[:10], "10 bytes, too few for a batch header"),
-        (bytes(4096), "4096 bytes that begin with zeros, no batch"),
-        (b"\xff" * 100, "magic 255 is no known batch format"),
+        (bytes(4096), "4096 bytes that start with zeros, not a batch"),
+        (b"\xff" * 100, "unknown batch format: magic 255"),
         (struct.pack(">qiib", 1, 5, 0, 2) + bytes(60), "a batch length of 5 is impossible"),
     ],
 )

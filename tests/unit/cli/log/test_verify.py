@@ -102,7 +102,7 @@ def test_rot_below_the_recovery_point_is_left_alone_by_a_restart(
     flip(logs(partition_dir)[0], 80)
     checkpoint = OffsetCheckpoint(partition_dir.parent / RECOVERY_POINT_FILE)
     checkpoint.write({TopicPartition("orders", 0): 44})
-    assert "a restart leaves it as it is, below the recovery point 44" in str(
+    assert "a restart keeps it unchanged, below the recovery point 44" in str(
         report(tidelog, partition_dir)["restart"]
     )
     assert restart(partition_dir, recovery_point=44).log_end_offset == 44
@@ -123,7 +123,7 @@ def test_a_broken_index_or_snapshot_is_found_and_costs_no_record(
     code, out, _ = tidelog("log", "verify", partition_dir)
     assert code == 1
     assert f"orders-0: {path.name}" in out
-    assert "no record is lost" in out
+    assert "no records are lost" in out
     assert report(tidelog, partition_dir)["damage"] == []
 
 
@@ -136,7 +136,7 @@ def test_a_missing_index_of_a_finished_segment_is_found(partition_dir: Path, tid
 def test_an_index_without_a_segment_is_found(partition_dir: Path, tidelog: Tidelog) -> None:
     stray = partition_dir / "00000000000000009999.index"
     stray.touch()
-    assert report(tidelog, partition_dir)["repairs"] == [f"{stray.name}: there is no segment to it"]
+    assert report(tidelog, partition_dir)["repairs"] == [f"{stray.name}: its segment is missing"]
 
 
 def test_overlapping_segments_are_found(partition_dir: Path, tidelog: Tidelog) -> None:
@@ -156,9 +156,9 @@ def test_a_broken_checkpoint_of_the_log_directory_is_found(partition_dir: Path, 
 
 def test_a_directory_without_partitions_is_refused(tmp_path: Path, tidelog: Tidelog) -> None:
     code, _, err = tidelog("log", "verify", tmp_path)
-    assert (code, "holds no partition" in err) == (1, True)
+    assert (code, "contains no partition" in err) == (1, True)
     code, _, err = tidelog("log", "verify", tmp_path / "none")
-    assert (code, "is no directory" in err) == (1, True)
+    assert (code, "is not a directory" in err) == (1, True)
 
 
 def test_a_partition_that_waits_for_deletion_is_passed_over(partition_dir: Path, tidelog: Tidelog) -> None:

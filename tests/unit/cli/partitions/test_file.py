@@ -33,16 +33,16 @@ def test_a_file_of_kafkas_tool_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("{", "is no reassignment"),
+        ("{", "is not a valid reassignment"),
         ('{"version":2,"partitions":[]}', "version 2"),
-        ('{"partitions":[]}', "names no partitions"),
+        ('{"partitions":[]}', "lists no partitions"),
         ('{"partitions":[{"topic":"a","partition":0}]}', "replicas"),
         ('{"partitions":[{"topic":"a","partition":0,"replicas":[]}]}', "no replicas for a-0"),
         ('{"partitions":[{"topic":"a","partition":0,"replicas":[1,1]}]}', "a broker twice for a-0"),
         (
             '{"partitions":[{"topic":"a","partition":0,"replicas":[1]},'
             '{"topic":"a","partition":0,"replicas":[2]}]}',
-            "names a-0 twice",
+            "lists a-0 twice",
         ),
         ('{"partitions":[{"topic":"a","partition":0,"replicas":[1],"log_dirs":["/d"]}]}', '"log_dirs"'),
     ],
@@ -59,7 +59,7 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path: Path, content: str, sai
 def test_bytes_that_are_no_json_are_refused_in_a_sentence(tmp_path: Path, content: bytes) -> None:
     file = tmp_path / "plan.json"
     file.write_bytes(content)
-    with pytest.raises(WrongUsage, match="is no reassignment"):
+    with pytest.raises(WrongUsage, match="is not a valid reassignment"):
         read_assignment(file)
 
 
@@ -68,7 +68,7 @@ def test_bytes_that_are_no_json_are_refused_in_a_sentence(tmp_path: Path, conten
     [
         (["partitions", "reassign", "--topics", "a"], "--to ID"),
         (["partitions", "reassign", "--to", "1"], "--topics TOPIC"),
-        (["partitions", "reassign", "--topics", "a", "--to", "1,x"], "write 1,2,3"),
+        (["partitions", "reassign", "--topics", "a", "--to", "1,x"], "write broker ids as 1,2,3"),
         (
             ["partitions", "reassign", "--topics", "a", "--to", "1", "--execute", "--cancel"],
             "one of --dry-run",
@@ -76,10 +76,10 @@ def test_bytes_that_are_no_json_are_refused_in_a_sentence(tmp_path: Path, conten
         (["partitions", "elect"], ""),
         (["partitions", "elect", "--unclean"], "--all-topics"),
         (["partitions", "elect", "--all-topics", "--topic", "a"], "--topic TOPIC[:0,1]"),
-        (["partitions", "elect", "-t", "a", "-t", "b", "-p", "0"], "goes with one --topic"),
+        (["partitions", "elect", "-t", "a", "-t", "b", "-p", "0"], "requires exactly one --topic"),
         (["cluster", "start", "--set", "broker.id=4"], "see --brokers"),
         (["cluster", "start", "--set", "zookeeper.connect=a:1"], "see --zookeeper"),
-        (["zookeeper", "start", "--servers", "2"], "neither 1 nor 3"),
+        (["zookeeper", "start", "--servers", "2"], "use 1 or 3"),
     ],
 )
 def test_wrong_command_lines_get_code_two_and_the_mend(

@@ -32,7 +32,7 @@ from tidelog.ids import TopicPartition
 ORDERS = TopicPartition("orders", 0)
 BEFORE: Assignment = {ORDERS: (1, 2)}
 CHANGED: Assignment = {ORDERS: (2, 3)}
-VERIFY = "`tidelog partitions reassign --verify` removes it when nothing moves"
+VERIFY = "run `tidelog partitions reassign --verify` to remove it once the reassignment completes"
 REFUSED = KafkaError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "no")
 
 
@@ -151,7 +151,7 @@ def test_it_goes_where_somebody_gives_up_the_moves(admin: FakeAdmin) -> None:
     admin.gives_up = True
     (failure,) = execute(admin)
     assert isinstance(failure, Failure)
-    assert "somebody has given up its move" in str(failure)
+    assert "its reassignment was cancelled" in str(failure)
     assert not admin.is_throttled
 
 
@@ -162,7 +162,7 @@ def test_it_stays_where_moves_may_have_begun_and_that_is_said(
     with pytest.raises(RequestTimeoutError):
         execute(admin)
     assert admin.is_throttled
-    assert capsys.readouterr().err.endswith(f"the throttle stays: {VERIFY}\n")
+    assert capsys.readouterr().err.endswith(f"the throttle is still set: {VERIFY}\n")
 
 
 def test_it_stays_without_waiting_and_that_is_said(
@@ -171,14 +171,14 @@ def test_it_stays_without_waiting_and_that_is_said(
     admin.moves_for_ever = True
     assert execute(admin, wait=False) == []
     assert admin.is_throttled
-    assert capsys.readouterr().err.endswith(f"the throttle stays: {VERIFY}\n")
+    assert capsys.readouterr().err.endswith(f"the throttle is still set: {VERIFY}\n")
 
 
 def test_verify_removes_it_also_where_a_plan_was_not_carried_out(admin: FakeAdmin) -> None:
     asyncio.run(admin.alter_configs({ConfigResource(ResourceType.BROKER, "1"): [_rate()]}))
     verified = reassign._verify(cast("AsyncAdmin", admin), CHANGED, [], json=False)
     (failure,) = asyncio.run(verified)
-    assert "nothing is moving it" in str(failure)
+    assert "is not being moved" in str(failure)
     assert not admin.is_throttled
 
 

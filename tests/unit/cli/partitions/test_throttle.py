@@ -28,7 +28,7 @@ def test_a_rate_may_have_a_unit(text: str, rate: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "fast", "-1", "1.5MB", "5TB"])
 def test_what_is_no_rate_is_refused(text: str) -> None:
-    with pytest.raises(WrongUsage, match="is no rate"):
+    with pytest.raises(WrongUsage, match="bytes per second"):
         parse_rate(text)
 
 

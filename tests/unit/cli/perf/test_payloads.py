@@ -30,7 +30,7 @@ def test_a_file_is_divided_and_its_parts_are_chosen_at_random(tmp_path: Path) ->
     payload = from_file(file, ",")
     assert {payload(number) for number in range(100)} == {b"one", b"two", b"three"}
     file.write_bytes(b"\n\n")
-    with pytest.raises(Failure, match="nothing in it"):
+    with pytest.raises(Failure, match="contains no payload"):
         from_file(file, "\n")
 
 

@@ -64,7 +64,7 @@ def test_a_look_that_takes_long_is_told_of_before_it_ends(frame: Frame) -> None:
     frame.age_s, frame.due_s = 5.0, 5.0
     assert "no news" not in "\n".join(shown(frame, 140, 30))
     frame.age_s = 6.0
-    assert "no news for 6 s: not all brokers have answered yet" in shown(frame, 140, 30)[1]
+    assert "no data for 6 s: not all brokers have responded yet" in shown(frame, 140, 30)[1]
 
 
 def test_trouble_is_told_in_a_line_below_the_first() -> None:
@@ -72,6 +72,6 @@ def test_trouble_is_told_in_a_line_below_the_first() -> None:
     frame.add(load_between(sample(1.0, (0, 0)), sample(2.0, (0, 0), nodes=NODES[:1])))
     frame.trouble, frame.age_s = "cannot reach one:9092", 7.4
     told = shown(frame, 140, 30)[1]
-    assert "no news for 7 s: cannot reach one:9092" in told
+    assert "no data for 7 s: cannot reach one:9092" in told
     assert "broker 2 is down" in told
     assert "1 partition offline" in told

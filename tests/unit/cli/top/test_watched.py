@@ -97,7 +97,7 @@ def test_a_page_that_cannot_be_read_is_said_and_takes_nothing_from_others(page: 
     found = Watched.of({1: page, 2: good}, {}, ("it rains",), ())
     assert [each.request for each in found.requests[2]] == ["Produce"]
     assert 1 not in found.requests
-    assert found.missing.startswith("it rains; what broker 1 tells at /requests cannot be read")
+    assert found.missing.startswith("it rains; cannot read /requests of broker 1")
 
 
 def frame_of(now: Watched) -> Frame:
@@ -121,8 +121,8 @@ def test_the_picture_has_slow_requests_and_throttled_clients(width: int) -> None
 
 def test_what_no_broker_tells_is_said_in_the_last_line() -> None:
     lines = shown(frame_of(Watched(silent=(1,))), 120, 24)
-    assert lines[-1].endswith("no broker tells (start brokers with --metrics HOST:PORT)")
+    assert lines[-1].endswith("no broker reports them (start brokers with --metrics HOST:PORT)")
     assert not any(line.startswith("Slowest") for line in lines)
     some = frame_of(watched([], [], silent=(2,))).load
     assert some is not None
-    assert some.unwatched.startswith("broker 2 does not tell")
+    assert some.unwatched.startswith("broker 2 does not report them")

@@ -29,13 +29,13 @@ def test_a_file_of_kafkas_tool_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("[", "is no list of offsets"),
+        ("[", "is not a valid list of offsets"),
         ('{"version":2,"partitions":[]}', "version 2"),
-        ('{"partitions":[]}', "names no partitions"),
-        ('{"partitions":[{"topic":"a","partition":0,"offset":-2}]}', "-1 is the end"),
+        ('{"partitions":[]}', "lists no partitions"),
+        ('{"partitions":[{"topic":"a","partition":0,"offset":-2}]}', "-1 for the end"),
         (
             '{"partitions":[{"topic":"a","partition":0,"offset":1},{"topic":"a","partition":0,"offset":2}]}',
-            "names a-0 twice",
+            "lists a-0 twice",
         ),
     ],
 )
@@ -49,11 +49,11 @@ def test_a_wrong_file_is_refused_in_a_sentence(tmp_path: Path, content: str, sai
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("orders",), "say what goes"),
-        (("--all",), "say what goes"),
-        (("orders", "--all", "--before-offset", "3"), "give one of"),
-        (("orders", "--before", "yesterday"), "is no time"),
-        (("orders", "--older-than", "week"), "is no duration"),
+        (("orders",), "specify topics with one of"),
+        (("--all",), "specify topics with one of"),
+        (("orders", "--all", "--before-offset", "3"), "use only one of"),
+        (("orders", "--before", "yesterday"), "write milliseconds since 1970"),
+        (("orders", "--older-than", "week"), "write a duration"),
     ],
 )
 def test_it_is_said_what_to_delete(tidelog: Tidelog, arguments: tuple[str, ...], said: str) -> None:

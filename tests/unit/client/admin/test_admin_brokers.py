@@ -274,8 +274,8 @@ def test_the_next_picture_hardly_waits_for_a_broker_that_has_not_answered(
             async with asyncio.timeout(30):
                 while not asked:  # on a busy machine a connection takes longer than it is waited for
                     sample = await take_sample(admin, pages, silent)
-            assert (list(sample.disks), sample.problems) == ([7], ("broker 8 does not answer",))
-            assert "where broker 8 has its metrics is unknown: it does not answer" in sample.watched.missing
+            assert (list(sample.disks), sample.problems) == ([7], ("broker 8 does not respond",))
+            assert "the metrics address of broker 8 is unknown: it does not respond" in sample.watched.missing
             assert silent == {8}
             ports[:] = [scripted_broker.port]
             monkeypatch.setattr(brief_s, 30)
