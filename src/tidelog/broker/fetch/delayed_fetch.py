@@ -96,7 +96,6 @@ class Fetch:
         "_services",
         "_sought",
         "_version",
-        "_wait_ms",
     )
 
     def __init__(
@@ -110,9 +109,11 @@ class Fetch:
         *,
         noted: bool = False,
         payer: Payer | None = None,
+        promised: PromisedAnswer | None = None,
     ) -> None:
         """``noted`` says that what a follower tells by its request has been taken note of; ``payer`` is the
-        consumer, where there are quotas."""
+        consumer, where there are quotas; ``promised`` is the promise of the answer, where one has been made
+        already."""
         self._services = services
         self._connection = connection
         self._version = version
@@ -132,15 +133,16 @@ class Fetch:
         self._max_bytes = min(request.max_bytes, services.max_bytes)
         if payer is not None:
             self._max_bytes = services.quotas.most_fetched(payer, self._max_bytes)
-        self._lookup = services.by_id if version >= _TOPIC_IDS_SINCE else services.by_name
-
-    def start(self, promised: PromisedAnswer | None = None) -> Answer | PromisedAnswer:
-        """Read, and answer if there is enough or nothing to wait for; else wait for more.
-
-        ``promised`` is the promise of the answer, where one has been made already.
-        """
         self._answer = promised or Promise()
         self._over = False
+        # What the partitions that it waits for have by now, and what it wants of them.
+        self._available: dict[PartitionKey, int] = {}
+        self._available_bytes = 0
+        self._sought: dict[PartitionKey, FetchPartition] = {}
+        self._lookup = services.by_id if version >= _TOPIC_IDS_SINCE else services.by_name
+
+    def start(self) -> Answer | PromisedAnswer:
+        """Read, and answer if there is enough or nothing to wait for; else wait for more."""
         if self._is_long:
             self._work(self._start_slowly())
             return self._answer
@@ -452,11 +454,7 @@ class Fetch:
     # Waiting
 
     def _begin_wait(self, max_wait_ms: int) -> None:
-        self._available: dict[PartitionKey, int] = {}
-        self._available_bytes = 0
-        self._sought: dict[PartitionKey, FetchPartition] = {}
         self._answer.only_waits(self._stop)
-        self._wait_ms = max_wait_ms
         self._services.deadlines.add(self, max_wait_ms)
 
     def _watch(self, answers: Answers, *, look: bool) -> Generator[None, None, None]:
@@ -562,7 +560,7 @@ class Fetch:
     def _stop(self) -> None:
         """Wait no longer: the answer is due, or its client is gone."""
         self._over = True
-        self._services.deadlines.remove(self, self._wait_ms)
+        self._services.deadlines.remove(self, self._request.max_wait_ms)
         if self._is_long:
             self._work(self._unwatch_slowly())
         else:

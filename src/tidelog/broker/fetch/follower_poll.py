@@ -264,8 +264,9 @@ class FollowerPoll:
             self._request,
             self._context,
             noted=True,
+            promised=promise,
         )
-        answer = fetch.start(promise)
+        answer = fetch.start()
         if answer is not promise:
             promise.follow(answer)
 

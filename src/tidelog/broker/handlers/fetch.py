@@ -174,8 +174,15 @@ class FetchHandler:
             return
         context = await self._services.lane.run(self._open(request, version, wanted, forgotten))
         answer = Fetch(
-            self._services, connection, version, correlation_id, request, context, payer=payer
-        ).start(promise)
+            self._services,
+            connection,
+            version,
+            correlation_id,
+            request,
+            context,
+            payer=payer,
+            promised=promise,
+        ).start()
         if answer is not promise:
             promise.follow(answer)
 

@@ -24,10 +24,11 @@ import enum
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from tidelog.broker.network.answer import NO_ANSWER, HandlerResult, NoAnswer, PromisedAnswer
 from tidelog.broker.network.connection import Connection, RequestHandler
+from tidelog.config.sasl_settings import SaslSettings
 from tidelog.errors import ErrorCode, WireError
 from tidelog.metrics.connection_counts import ConnectionCounts
 from tidelog.scheduling.promise import Promise
@@ -41,6 +42,7 @@ from tidelog.wire.messages.sasl_handshake import SaslHandshakeRequest, SaslHands
 
 logger = logging.getLogger(__name__)
 
+MAX_RECEIVE = "sasl.server.max.receive.size"
 _MIN_BETWEEN_LOGINS_S = 1.0
 # Some clients that are told and closed in one go have heard of the end alone.
 _TIME_TO_READ_S = 0.1
@@ -51,14 +53,32 @@ _MIN_LIFETIME_MS = 1000
 T = TypeVar("T")
 
 
+class LoginOptions(NamedTuple):
+    """The options of a listener that change while it runs."""
+
+    mechanisms: Mapping[str, Mechanism]
+    """Those that are offered, by name."""
+    failure_delay_s: float
+    max_receive_bytes: int
+    max_reauth_ms: Mapping[str, int]
+
+    @classmethod
+    def of(cls, settings: SaslSettings, mechanisms: Mapping[str, Mechanism]) -> LoginOptions:
+        """The options in ``settings``."""
+        return cls(
+            mechanisms,
+            settings.config.int("connection.failed.authentication.delay.ms") / 1000,
+            settings.config.int(MAX_RECEIVE),
+            {each.name: each.config.int("connections.max.reauth.ms") for each in settings.mechanisms},
+        )
+
+
 class LoginSide(Protocol):
     """What a login needs from the listener that it is on (``sasl_listener``)."""
 
     loop: asyncio.AbstractEventLoop
     dispatcher: RequestHandler
-    mechanisms: Mapping[str, Mechanism]
-    failure_delay_s: float
-    max_receive_bytes: int
+    options: LoginOptions
     counts: ConnectionCounts
 
     def in_thread(self, step: Callable[[bytes], T], token: bytes) -> asyncio.Future[T]:
@@ -132,7 +152,7 @@ class SaslAuthenticator:
         """Nothing is staged by those who log in."""
 
     def _shake_hands(self, connection: Connection, header: RequestHeader, name: str) -> HandlerResult:
-        offered = self._listener.mechanisms
+        offered = self._listener.options.mechanisms
         if self._known_as is not None:
             offered = {each: offered[each] for each in offered if each == self._known_as.mechanism}
         mechanism = offered.get(name)
@@ -158,7 +178,7 @@ class SaslAuthenticator:
         """Let the mechanism have the client's next message; ``refusal`` is what is answered if it fails."""
         assert self._mechanism is not None
         assert self._exchange is not None
-        if len(token) > self._listener.max_receive_bytes:
+        if len(token) > self._listener.options.max_receive_bytes:
             # Only a client that logs in again could send it: of others such a frame is not received.
             return self._refuse(
                 connection, refusal, "its message is longer than sasl.server.max.receive.size"
@@ -265,7 +285,7 @@ class SaslAuthenticator:
             loop.call_later(_TIME_TO_READ_S, connection.close)
 
         loop = self._listener.loop
-        loop.call_at(max(self._asked_s + self._listener.failure_delay_s, loop.time()), end)
+        loop.call_at(max(self._asked_s + self._listener.options.failure_delay_s, loop.time()), end)
         return promise
 
 

@@ -16,7 +16,12 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from tidelog.broker.access.authentication.authenticator import SaslAuthenticator, session_lifetime_ms
+from tidelog.broker.access.authentication.authenticator import (
+    MAX_RECEIVE,
+    LoginOptions,
+    SaslAuthenticator,
+    session_lifetime_ms,
+)
 from tidelog.broker.access.authentication.credentials import salt_secret
 from tidelog.broker.access.authentication.mechanisms import MechanismParts, mechanisms_of
 from tidelog.broker.network.connection import Connection, RequestHandler
@@ -34,7 +39,6 @@ logger = logging.getLogger(__name__)
 
 _THREADS = 4
 _SWEEP_S = 1.0
-_MAX_RECEIVE = "sasl.server.max.receive.size"
 
 T = TypeVar("T")
 
@@ -83,22 +87,13 @@ class SaslListener:
         """Those of the listener's connections, once they are known."""
         self._waiting: dict[Connection, float] = {}
         self._sweep: asyncio.TimerHandle | None = None
-        self.configure(settings, mechanisms)
-
-    def configure(self, settings: SaslSettings, mechanisms: Mapping[str, Mechanism]) -> None:
-        """Take other options, for logins from now on."""
-        self.mechanisms = mechanisms
-        """Those that are offered, by name."""
-        self.failure_delay_s = settings.config.int("connection.failed.authentication.delay.ms") / 1000
-        self.max_receive_bytes = settings.config.int(_MAX_RECEIVE)
-        self._max_reauth_ms = {
-            each.name: each.config.int("connections.max.reauth.ms") for each in settings.mechanisms
-        }
+        self.options = LoginOptions.of(settings, mechanisms)
+        """Those of logins from now on."""
 
     def begin(self, connection: Connection) -> None:
         """A client has connected: it has to log in first."""
         connection.session.security_protocol = self._protocol
-        connection.limit_frames(self.max_receive_bytes, _MAX_RECEIVE)
+        connection.limit_frames(self.options.max_receive_bytes, MAX_RECEIVE)
         connection.serve_by(SaslAuthenticator(self))
         self._waiting[connection] = self.loop.time() + self._timeout_s
         if self._sweep is None:
@@ -126,7 +121,7 @@ class SaslListener:
 
     def lifetime_ms(self, mechanism: str, proven: Proven) -> float | None:
         """For how long a login is good; ``None`` for ever."""
-        limit_ms = self._max_reauth_ms.get(mechanism, 0)
+        limit_ms = self.options.max_reauth_ms.get(mechanism, 0)
         return session_lifetime_ms(limit_ms, proven.expires_at_ms, self._clock.time_ms())
 
     def close(self) -> None:
@@ -192,7 +187,7 @@ class Authentication:
             except ConfigError as error:
                 logger.error("Listener %s goes on with its old SASL options: %s", name, error)
             else:
-                self.listeners[name].configure(settings, mechanisms)
+                self.listeners[name].options = LoginOptions.of(settings, mechanisms)
 
     def close(self) -> None:
         """Nobody logs in any more."""
