@@ -24,11 +24,12 @@ async def handle(
     context: RequestContext, request: ExpireDelegationTokenRequest, delegation_tokens: DelegationTokens
 ) -> ExpireDelegationTokenResponse:
     """Change when a token ends."""
-    try:
-        delegation_tokens.check_allowed(context.session)
-        expires_ms = await delegation_tokens.expire(
-            context.session.principal, bytes(request.hmac), request.expiry_time_period_ms
-        )
-    except KafkaError as error:
-        return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-    return ExpireDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
+    ends_ms = await delegation_tokens.change_end(
+        context.session, bytes(request.hmac), request.expiry_time_period_ms, sooner=True
+    )
+    return ExpireDelegationTokenResponse(expiry_timestamp_ms=ends_ms)
+
+
+def refuse(request: ExpireDelegationTokenRequest, error: KafkaError) -> ExpireDelegationTokenResponse:
+    """An error and no time."""
+    return ExpireDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 
 from tidelog.broker import log_levels
 from tidelog.broker.access.authorization import Authorization
-from tidelog.broker.access.config_access import require_config_access
+from tidelog.broker.access.config_access import change_each
 from tidelog.broker.context import RequestContext
 from tidelog.broker.membership import Admin
 from tidelog.config.broker_config import BrokerConfig
@@ -31,10 +31,8 @@ from tidelog.controller.config_changes import (
     edit_broker_configs,
     edit_topic_configs,
 )
-from tidelog.controller.config_requests import alter_each, alter_resource, check_node_id, idle_remark
+from tidelog.controller.config_requests import alter_resource, check_node_id
 from tidelog.errors import ErrorCode, KafkaError
-from tidelog.scheduling.yielding import yielding_every
-from tidelog.security.acls.model import Operation
 from tidelog.wire.api import ApiKey
 from tidelog.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -45,8 +43,6 @@ from tidelog.wire.messages.incremental_alter_configs import (
 
 API = ApiKey.INCREMENTAL_ALTER_CONFIGS
 VERSIONS = (0, 1)
-
-_BATCH_SIZE = 64
 
 logger = logging.getLogger(__name__)
 
@@ -60,14 +56,8 @@ async def handle(
 ) -> IncrementalAlterConfigsResponse:
     """Edit resource by resource."""
 
-    async def alter(position: int) -> None:
-        kind, name = resources[position]
-        require_config_access(authorization, context.session, Operation.ALTER_CONFIGS, kind, name)
-        resource = resources[position]
-        ops = [
-            ConfigOp(each.name, each.config_operation, each.value)
-            for each in request.resources[position].configs
-        ]
+    async def change(resource: ConfigResource, requested: AlterConfigsResource) -> None:
+        ops = [ConfigOp(each.name, each.config_operation, each.value) for each in requested.configs]
         check_ops(ops)
         broker_id = config.node_id
         if resource.type == ResourceType.BROKER_LOGGER:
@@ -86,14 +76,9 @@ async def handle(
 
         await alter_resource(admin, broker_id, resource, edit, validate_only=request.validate_only)
 
-    resources: list[ConfigResource] = []
-    async for each in yielding_every(_BATCH_SIZE, request.resources):
-        resources.append(ConfigResource(each.resource_type, each.resource_name))
-    outcomes = await alter_each(resources, alter)
-    response = IncrementalAlterConfigsResponse()
-    async for each, error in yielding_every(_BATCH_SIZE, zip(request.resources, outcomes, strict=True)):
-        response.responses.append(_response(each, error, None if error else _remark(each, config)))
-    return response
+    result = AlterConfigsResourceResponse
+    responses = await change_each(change, request.resources, result, config, authorization, context.session)
+    return IncrementalAlterConfigsResponse(responses=responses)
 
 
 def _alter_loggers(ops: Sequence[ConfigOp], *, validate_only: bool) -> None:
@@ -115,22 +100,3 @@ def _alter_loggers(ops: Sequence[ConfigOp], *, validate_only: bool) -> None:
         else:
             log_levels.unset_level(op.name)
             logger.warning("Unset the log level of %s", op.name)
-
-
-def _remark(resource: AlterConfigsResource, config: BrokerConfig) -> str | None:
-    names = [each.name for each in resource.configs if each.value is not None]
-    is_alone = config.optional_str("zookeeper.connect") is None
-    named = ConfigResource(resource.resource_type, resource.resource_name)
-    return idle_remark(named, names, is_alone=is_alone)
-
-
-def _response(
-    resource: AlterConfigsResource, error: KafkaError | None, remark: str | None = None
-) -> AlterConfigsResourceResponse:
-    """The outcome of a resource; ``remark`` is said of what has gone well."""
-    return AlterConfigsResourceResponse(
-        error_code=0 if error is None else error.code,
-        error_message=remark if error is None else error.message or None,
-        resource_type=resource.resource_type,
-        resource_name=resource.resource_name,
-    )

@@ -24,11 +24,12 @@ async def handle(
     context: RequestContext, request: RenewDelegationTokenRequest, delegation_tokens: DelegationTokens
 ) -> RenewDelegationTokenResponse:
     """Change when a token ends."""
-    try:
-        delegation_tokens.check_allowed(context.session)
-        expires_ms = await delegation_tokens.renew(
-            context.session.principal, bytes(request.hmac), request.renew_period_ms
-        )
-    except KafkaError as error:
-        return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)
-    return RenewDelegationTokenResponse(expiry_timestamp_ms=expires_ms)
+    ends_ms = await delegation_tokens.change_end(
+        context.session, bytes(request.hmac), request.renew_period_ms, sooner=False
+    )
+    return RenewDelegationTokenResponse(expiry_timestamp_ms=ends_ms)
+
+
+def refuse(request: RenewDelegationTokenRequest, error: KafkaError) -> RenewDelegationTokenResponse:
+    """An error and no time."""
+    return RenewDelegationTokenResponse(error_code=error.code, expiry_timestamp_ms=-1)

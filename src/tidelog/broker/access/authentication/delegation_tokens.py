@@ -150,6 +150,12 @@ class DelegationTokens:
         tokens = self._feed.image.delegation_tokens.values()
         return self._being_made[owner] + sum(each.owner == owner for each in tokens)
 
+    async def change_end(self, session: Session, mac: bytes, period_ms: int, *, sooner: bool) -> int:
+        """Renew or expire a token for its client, if tokens are for it; gives when it ends."""
+        self.check_allowed(session)
+        change = self.expire if sooner else self.renew
+        return await change(session.principal, mac, period_ms)
+
     async def renew(self, principal: Principal, mac: bytes, period_ms: int) -> int:
         """Let a token end later; gives when."""
         token = self._of(mac, principal)
