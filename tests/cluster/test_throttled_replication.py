@@ -127,7 +127,7 @@ def test_the_command_line_throttles_a_move_gives_it_up_and_removes_the_throttle(
 
     begun = tidelog(*command, "--execute", "--throttle", "1", "--no-wait")
     assert begun.returncode == 0, begun
-    assert "each broker copies at most 1 bytes a second" in begun.stderr
+    assert "each broker copies at most 1 bytes per second" in begun.stderr
     for broker in (1, 2, 3):
         limit = partial(lambda broker: throttle_of(cluster, "leader", broker).bytes_per_second, broker)
         cluster.wait_for(limit, lambda bytes_per_second: bytes_per_second == 1)

@@ -243,7 +243,7 @@ def test_refusals_name_the_mend(tidelog: CommandLine, topic: str, topic_name: Ne
     assert "(1 record written before it)" in refusal(
         "produce", topic, "--key-separator", ":", stdin=b"a:b\nc\n"
     )
-    assert "line 1: this is no JSON" in refusal("produce", topic, "--json", stdin=b"{")
+    assert "line 1: invalid JSON" in refusal("produce", topic, "--json", stdin=b"{")
     assert 'no "value"' in refusal("produce", topic, "--json", stdin=b'{"key": "k"}')
     assert "max.message.bytes" in refusal("produce", topic, stdin=b"x" * 3_000_000)
     assert "no such file" in refusal("produce", topic, "--file", "/nonexistent/records")

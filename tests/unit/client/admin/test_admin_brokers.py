@@ -233,7 +233,7 @@ def test_a_picture_of_a_cluster_is_taken_though_a_broker_cannot_be_reached(half_
         assert silent == {8}
         assert any("127.0.0.1:1" in each for each in sample.problems)
         assert sample.watched.silent == (7,)
-        assert "where broker 8 has its metrics is unknown" in sample.watched.missing
+        assert "the metrics address of broker 8 is unknown" in sample.watched.missing
         snapshot = await take_snapshot(admin)
         assert [each.broker for each in snapshot.disks] == [7]
         assert any("127.0.0.1:1" in each for each in snapshot.problems)
