@@ -73,11 +73,11 @@ class EmbeddedStore:
         directory: Path,
         *,
         journal_limit_bytes: int = JOURNAL_LIMIT_BYTES,
-        sync: Callable[[int], None] = os.fdatasync,
+        sync: Callable[[int], None] = os.fsync,
     ) -> None:
         """Open or create the store; raises :class:`StorageError` if its files cannot be used.
 
-        ``sync`` brings a file's bytes, or a directory's names, to the disk.
+        ``sync`` brings a file's bytes, or a directory's names, to the disk: fdatasync may leave out names.
         """
         self._directory = directory
         self._journal_limit_bytes = journal_limit_bytes

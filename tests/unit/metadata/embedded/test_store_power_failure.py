@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import os
 import random
 from pathlib import Path
 
@@ -77,3 +79,7 @@ def test_a_journal_that_was_made_is_there(root: Path, tmp_path: Path) -> None:
 
     with DurableDisk(root) as disk:
         assert asyncio.run(scenario(disk)) == {"a": b"1"}
+
+
+def test_names_are_synced_with_their_directory_which_fdatasync_need_not_do() -> None:
+    assert inspect.signature(EmbeddedStore).parameters["sync"].default is os.fsync
