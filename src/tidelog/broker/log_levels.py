@@ -14,7 +14,7 @@ from tidelog.errors import ErrorCode, KafkaError
 
 ROOT_LOGGER = "root"
 REQUEST_LOGGER = "kafka.request.logger"
-"""Kafka's name of the logger that tells of every request (``broker/exchange/request_log``)."""
+"""Kafka's name of the logger that logs every request (``broker/exchange/request_log``)."""
 TRACE = 5
 
 _listeners: list[Callable[[], None]] = []

@@ -7,7 +7,7 @@ than a quarter of an hour are removed, as in Kafka. After a session that has exp
 have come and gone, all rules are read anew. A rule that cannot be read stops the start: it might be one that
 denies.
 
-``on_change`` is told whenever the index has changed. Made by ``broker/app``, used by
+``on_change`` is called whenever the index changes. Made by ``broker/app``, used by
 ``broker/access/authorization`` and the handlers of CreateAcls and DeleteAcls.
 """
 

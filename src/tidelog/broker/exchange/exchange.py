@@ -102,7 +102,7 @@ class Exchanges:
         self.lane = services.lane
         self.quotas = services.quotas
         self.errors: RequestErrors | None = None
-        """Counts the errors in answers, where somebody wants to know; produce and fetch count their own."""
+        """Counts the errors in responses, if metrics are on; produce and fetch count their own."""
         self._slots = asyncio.Semaphore(slots)
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -245,7 +245,7 @@ class Exchange(RequestContext):
                     promise.resolve(answer)
                     return
             except Unwanted:
-                # Nobody waits for an answer. What its client sent before it went away is still to be done.
+                # The client has gone. The requests that it sent before are still to be handled.
                 if not connection.closed:
                     promise.resolve(NO_ANSWER)
                 return
@@ -328,7 +328,7 @@ class Exchange(RequestContext):
             self.connection.throttle(pause_ms, self._key)
 
     def _is_exempt(self, response: Payload) -> bool:
-        """Whether a request is one of a broker's, and not of somebody who has no right to it."""
+        """Whether the request comes from a broker, not from a client without that right."""
         refused = getattr(response, "error_code", 0) == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         return self._key in EXEMPT and not refused
 

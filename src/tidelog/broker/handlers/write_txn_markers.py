@@ -5,7 +5,7 @@ Answered when every marker is committed or refused; a producer that the request 
 answered once, with all its partitions. Version 2 says which transaction version the markers are of, by which
 late ones are told from others (KIP-890); those of version 1 count as version 0.
 
-What becomes of a partition is told in ``broker/coordination/transaction_markers``.
+The outcome for a partition is described in ``broker/coordination/transaction_markers``.
 """
 
 from __future__ import annotations

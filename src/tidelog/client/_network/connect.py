@@ -1,7 +1,7 @@
 """Opening a connection: address, socket, TLS, API versions, SASL; each failure with its own sentence.
 
 ``client._network.node_connection`` calls this. A connection that comes out of :func:`open_connection` is
-ready for any request. Failures that another try may mend are ``BrokerUnreachableError`` or
+ready for any request. Failures that a retry may fix are ``BrokerUnreachableError`` or
 ``RequestTimeoutError``; a broker that refuses who we are, or whom we do not trust, is an
 ``AuthenticationError``: another try is no use.
 """

@@ -1,7 +1,7 @@
 """Keys that are asked for at several brokers at once, and brokers that do not answer.
 
 ``client._network.leaders`` and ``client._network.coordinators`` send one request to each broker and look
-again for whoever is responsible for what was not answered; ``admin._log_dirs`` and
+again for the broker that serves what was not answered; ``admin._log_dirs`` and
 ``admin._config_changes`` ask brokers about themselves. One broker that is dead takes nothing from the
 answers of the others.
 """

@@ -24,5 +24,5 @@ def start(session: SparkSession, settings: PipelineSettings) -> StreamingQuery:
 
 
 def backfill(session: SparkSession, settings: PipelineSettings, time_range: TimeRange) -> BackfillReport:
-    """Detect in a range of time, with the months that decide what is told of it."""
+    """Detect in a range of time, with the months that decide what is reported."""
     return backfill_range(session, settings, ACCOUNT_SWITCH, SwitchDetector(), time_range)
